@@ -1,0 +1,91 @@
+"""Values that travel between the layers. Imports nothing of ours.
+
+Axis letters used in names and comments everywhere: B copies or batch, T time, N agents,
+A actions, O observation features, S state features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float32]
+IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+Snapshot: TypeAlias = dict[str, NDArray[Any]]
+
+
+class OmgError(Exception):
+    """A problem the user can act on: one sentence on what is wrong, one on what to do.
+
+    `exit_code` is 2 for bad input (arguments, configuration, files that do not fit) and
+    1 for something that failed while running.
+    """
+
+    exit_code = 2
+
+
+class RunFailedError(OmgError):
+    """Something outside our control failed while running (worker, disk, device)."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvSpec:
+    """The sizes of an environment, and what may be assumed about its rewards and features."""
+
+    name: str
+    n_agents: int
+    n_actions: int
+    obs_dim: int
+    state_dim: int
+    episode_limit: int
+    # True: every agent receives the same team reward, so a common reward is any one of them.
+    shared_reward: bool = False
+    # Narrowest dtypes that hold every observation and state without loss (replay storage).
+    obs_dtype: str = "float32"
+    state_dtype: str = "float32"
+    # Unoccupied by default; environments list their `info` statistics (e.g. "battle_won").
+    statistics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the agents of B copies see before they act."""
+
+    obs: FloatArray  # [B, N, O]
+    state: FloatArray  # [B, S]
+    avail: BoolArray  # [B, N, A]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalObservation:
+    """What ended copies saw last, before they were restarted."""
+
+    copies: IntArray  # [E], indices of the ended copies, ascending
+    obs: FloatArray  # [E, N, O]
+    state: FloatArray  # [E, S]
+    avail: BoolArray  # [E, N, A]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeStep:
+    """One step of B copies. Copies that ended have been restarted: `obs`, `state` and `avail`
+    belong to the new episode, `final` holds the last view of the old one."""
+
+    obs: FloatArray  # [B, N, O]
+    state: FloatArray  # [B, S]
+    avail: BoolArray  # [B, N, A]
+    reward: FloatArray  # [B, N]
+    terminated: BoolArray  # [B]
+    truncated: BoolArray  # [B]
+    final: FinalObservation | None = None
+    # Statistics named by EnvSpec.statistics, [B] each; read when a copy has ended.
+    info: Mapping[str, FloatArray] = field(default_factory=dict)
+    # Copies whose episode was lost (a worker died) and restarted; learn nothing from them.
+    dropped: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
