@@ -47,6 +47,9 @@ class EnvSpec:
     episode_limit: int
     # True: every agent receives the same team reward, so a common reward is any one of them.
     shared_reward: bool = False
+    # Multiply observations and states by these to bring them to about [-1, 1].
+    obs_scale: float = 1.0
+    state_scale: float = 1.0
     # Narrowest dtypes that hold every observation and state without loss (replay storage).
     obs_dtype: str = "float32"
     state_dtype: str = "float32"

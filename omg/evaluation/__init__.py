@@ -1,0 +1,1 @@
+"""Judging policies: tests, replays, pictures."""

@@ -1,0 +1,10 @@
+"""Learners: batches of episodes to better weights. They return metrics and never log."""
+
+from omg.learners.base import Learner, Metrics, Progress
+from omg.registry import Registry
+
+LEARNERS: Registry[type[Learner]] = Registry(
+    "learner", {"q_learner": "omg.learners.q_learner:QLearner"}
+)
+
+__all__ = ["LEARNERS", "Learner", "Metrics", "Progress"]

@@ -1,0 +1,14 @@
+"""Agent networks: inputs to values or logits. One interface, recurrent or not."""
+
+from omg.modules.agents.base import AgentNetwork
+from omg.registry import Registry
+
+AGENTS: Registry[type[AgentNetwork]] = Registry(
+    "policy_model",
+    {
+        "rnn": "omg.modules.agents.rnn:RNNAgent",
+        "mlp": "omg.modules.agents.mlp:MLPAgent",
+    },
+)
+
+__all__ = ["AGENTS", "AgentNetwork"]

@@ -1,0 +1,124 @@
+"""From an agent's outputs to actions. An unavailable action is never chosen."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from omg.components.schedules import DecayThenFlat
+from omg.registry import Registry
+
+
+class ActionSelector(Protocol):
+    """Chooses one action per row; `env_steps` drives the schedule, `greedy` switches it off."""
+
+    def __init__(self, *, epsilon: DecayThenFlat, temperature: float) -> None: ...
+
+    def select(
+        self,
+        outputs: Tensor,
+        avail: Tensor,
+        *,
+        env_steps: int,
+        greedy: bool,
+        generator: torch.Generator,
+    ) -> Tensor: ...
+
+    def metrics(self, env_steps: int) -> dict[str, float]: ...
+
+
+def _best(outputs: Tensor, avail: Tensor) -> Tensor:
+    return outputs.masked_fill(~avail, -torch.inf).argmax(-1)
+
+
+def _uniform(avail: Tensor, generator: torch.Generator) -> Tensor:
+    """A uniformly random available action: the largest of independent random keys wins."""
+    keys = torch.rand(avail.shape, generator=generator, device=avail.device)
+    return keys.masked_fill(~avail, -1.0).argmax(-1)
+
+
+def _sample(probabilities: Tensor, generator: torch.Generator) -> Tensor:
+    """Exponential race: argmin of E_a / p_a has distribution p; p = 0 never wins."""
+    draws = torch.empty_like(probabilities).exponential_(generator=generator)
+    return (probabilities / draws).argmax(-1)
+
+
+class EpsilonGreedy:
+    """The best action, or with probability ε a uniformly random one."""
+
+    def __init__(self, *, epsilon: DecayThenFlat, temperature: float = 1.0) -> None:
+        self.epsilon = epsilon
+
+    def select(
+        self,
+        outputs: Tensor,
+        avail: Tensor,
+        *,
+        env_steps: int,
+        greedy: bool,
+        generator: torch.Generator,
+    ) -> Tensor:
+        best = _best(outputs, avail)
+        if greedy:
+            return best
+        explore = torch.rand(best.shape, generator=generator, device=best.device)
+        return torch.where(explore < self.epsilon(env_steps), _uniform(avail, generator), best)
+
+    def metrics(self, env_steps: int) -> dict[str, float]:
+        return {"epsilon": self.epsilon(env_steps)}
+
+
+class Multinomial:
+    """Samples softmax(outputs / temperature) mixed with an ε share of the uniform choice."""
+
+    def __init__(self, *, epsilon: DecayThenFlat, temperature: float = 1.0) -> None:
+        self.epsilon = epsilon
+        self.temperature = temperature
+
+    def probabilities(self, outputs: Tensor, avail: Tensor, *, env_steps: int) -> Tensor:
+        """(1 - ε) softmax + ε / available actions, zero where unavailable."""
+        logits = (outputs / self.temperature).masked_fill(~avail, -torch.inf)
+        uniform = avail / avail.sum(-1, keepdim=True)
+        share = self._floor(env_steps)
+        return (1 - share) * logits.softmax(-1) + share * uniform
+
+    def _floor(self, env_steps: int) -> float:
+        return self.epsilon(env_steps)
+
+    def select(
+        self,
+        outputs: Tensor,
+        avail: Tensor,
+        *,
+        env_steps: int,
+        greedy: bool,
+        generator: torch.Generator,
+    ) -> Tensor:
+        if greedy:
+            return _best(outputs, avail)
+        return _sample(self.probabilities(outputs, avail, env_steps=env_steps), generator)
+
+    def metrics(self, env_steps: int) -> dict[str, float]:
+        return {"epsilon": self._floor(env_steps)}
+
+
+class SoftPolicies(Multinomial):
+    """Samples softmax(outputs / temperature) itself: no ε share."""
+
+    def _floor(self, env_steps: int) -> float:
+        return 0.0
+
+    def metrics(self, env_steps: int) -> dict[str, float]:
+        return {}
+
+
+SELECTORS: Registry[type[ActionSelector]] = Registry(
+    "action selector",
+    {
+        "epsilon_greedy": "omg.components.action_selectors:EpsilonGreedy",
+        "multinomial": "omg.components.action_selectors:Multinomial",
+        "soft_policies": "omg.components.action_selectors:SoftPolicies",
+    },
+)

@@ -1,0 +1,225 @@
+"""default.yaml → envs/<env>.yaml → algs/<alg>.yaml → command line, merged recursively."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from omg.config.arguments import Arguments, parse_arguments
+from omg.config.schema import ALIASES, Config
+from omg.registry import nearest
+from omg.types import OmgError
+
+CONFIG_DIR = Path(__file__).parent
+DEFAULT_ORIGIN = "config/default.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """The merged configuration and where each (dotted) value came from."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+    def rows(self) -> list[tuple[str, Any, str]]:
+        """(dotted key, value, origin) of every value."""
+        return [(k, v, self.origins.get(k, "?")) for k, v in _leaves(self.config.as_dict())]
+
+
+def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def available(kind: str) -> list[str]:
+    """Names of the shipped configurations of a kind (`algs` or `envs`)."""
+    return sorted(path.stem for path in (CONFIG_DIR / kind).glob("*.yaml"))
+
+
+def read_yaml(path: Path, shown: str) -> dict[str, Any]:
+    """A YAML mapping, by the safe loader; anything else is a sentence."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OmgError(f"{shown} cannot be read: {error.strerror}. Check the path.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()
+        where = next((line.strip() for line in first if "line" in line), first[0])
+        raise OmgError(f"{shown} is not valid YAML ({where}). Mend it there.") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise OmgError(f"{shown} holds a {type(content).__name__}. Write 'key: value' lines.")
+    return content
+
+
+def _named_file(kind: str, name: str, option: str) -> tuple[Path, str]:
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if not path.is_file():
+            raise OmgError(
+                f"{option}={name}: there is no such file. Check the path, or name one of those "
+                f"that exist: {', '.join(available(kind))}."
+            )
+        return path, name
+    path = CONFIG_DIR / kind / f"{name}.yaml"
+    if "/" in name or not path.is_file():
+        names = available(kind)
+        raise OmgError(
+            f"{option}={name}: there is no such configuration{nearest(name, names) or '.'} "
+            f"Those that exist: {', '.join(names)}; or give a path ending in .yaml."
+        )
+    return path, f"config/{kind}/{name}.yaml"
+
+
+def _dotted(parts: Sequence[Any]) -> str:
+    return ".".join(str(part) for part in parts)
+
+
+class _Merge:
+    """Nested values with the origin of each leaf."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.origins: dict[str, str] = {}
+
+    def add(self, content: Mapping[str, Any], origin: str) -> None:
+        for key, value in content.items():
+            self.put(str(key), value, origin)
+
+    def put(self, path: str, value: Any, origin: str) -> None:
+        """Set one dotted path; a mapping merges into what is there, anything else replaces it."""
+        head, *rest = path.split(".")
+        self._put([ALIASES.get(head, head), *rest], value, origin)
+
+    def _put(self, parts: list[Any], value: Any, origin: str) -> None:
+        node = self.values
+        for depth, part in enumerate(parts[:-1]):
+            inner = node.setdefault(part, {})
+            if not isinstance(inner, dict):
+                above = _dotted(parts[: depth + 1])
+                raise OmgError(
+                    f"{origin}: '{above}' holds one value. It has no '{_dotted(parts)}' inside."
+                )
+            node = inner
+        path = _dotted(parts)
+        if isinstance(value, Mapping):
+            if not isinstance(node.get(parts[-1]), dict):
+                node[parts[-1]] = {}
+                self.origins[path] = origin
+            for key, inner in value.items():
+                self._put([*parts, key], inner, origin)
+            return
+        node[parts[-1]] = value
+        for known in [k for k in self.origins if k.startswith(path + ".")]:
+            del self.origins[known]
+        for depth in range(1, len(parts)):  # no longer empty, so their values tell
+            self.origins.pop(_dotted(parts[:depth]), None)
+        self.origins[path] = origin
+
+    def origin_of(self, path: str) -> str:
+        inner = [o for k, o in self.origins.items() if k.startswith(path + ".")]
+        return self.origins.get(path) or (inner[-1] if inner else "?")
+
+
+# What a kind of pydantic problem means in a user's words, by the start of its name.
+_EXPECTED = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "tuple": "a list",
+    "too_short": "a list that is not empty",
+    "dict": "a mapping, e.g. {'a': 1}",
+    "finite": "a finite number",
+}
+
+
+def _expected(kind: str, key: str, message: str) -> str:
+    if kind == "string_pattern_mismatch":
+        return str(Config.model_fields[key].description)
+    words = next((words for start, words in _EXPECTED.items() if kind.startswith(start)), message)
+    return words.removeprefix("Input should be ").removeprefix("Value error, ")
+
+
+def _explain(error: ValidationError, merge: _Merge, source: str) -> OmgError:
+    sentences: dict[str, str] = {}
+    for problem in error.errors(include_url=False):
+        location = problem["loc"]
+        key = str(location[0]) if location else ""
+        # Behind the key, pydantic names list positions and the members of a union.
+        path = _dotted([key, *(part for part in location[1:] if isinstance(part, int))])
+        origin = merge.origin_of(key)
+        if path in sentences and path:
+            continue
+        if problem["type"] == "extra_forbidden":
+            known = [*Config.model_fields, *ALIASES]
+            hint = nearest(key, known) or ". 'omg config show' lists all."
+            sentences[path] = f"Unknown key '{key}' (from {origin}){hint}"
+        elif problem["type"] == "missing":
+            sentences[path] = f"Key '{path}' has no value. Add it to {source}."
+        elif not key:
+            sentences[path] = str(problem["msg"]).removeprefix("Value error, ") + "."
+        else:
+            expected = _expected(problem["type"], key, str(problem["msg"]))
+            sentences[path] = (
+                f"{path}={problem['input']!r} (from {origin}) is not possible. "
+                f"Expected: {expected}."
+            )
+    return OmgError("\n".join(sentences.values()))
+
+
+def _build(merge: _Merge, source: str) -> LoadedConfig:
+    try:
+        config = Config.model_validate(merge.values)
+    except ValidationError as error:
+        raise _explain(error, merge, source) from error
+    return LoadedConfig(config, dict(merge.origins))
+
+
+def load(arguments: Arguments) -> LoadedConfig:
+    """Merge the files and the command line, later ones winning, and check the result."""
+    merge = _Merge()
+    merge.add(read_yaml(CONFIG_DIR / "default.yaml", DEFAULT_ORIGIN), DEFAULT_ORIGIN)
+    for kind, name, option in (
+        ("envs", arguments.env, "--env-config"),
+        ("algs", arguments.alg, "--config"),
+    ):
+        if name is not None:
+            path, origin = _named_file(kind, name, option)
+            merge.add(read_yaml(path, origin), origin)
+    for name in arguments.files:
+        if not name.endswith((".yaml", ".yml", ".json")):
+            raise OmgError(f"'with {name}' is neither key=value nor a .yaml or .json file.")
+        merge.add(read_yaml(Path(name), name), name)
+    for update in arguments.updates:
+        merge.put(update.path, update.value, update.origin)
+    return _build(merge, DEFAULT_ORIGIN)
+
+
+def load_command_line(words: Sequence[str]) -> LoadedConfig:
+    """The configuration that a command line (without the program's name) stands for."""
+    return load(parse_arguments(words))
+
+
+def load_saved(path: Path, arguments: Arguments) -> LoadedConfig:
+    """A run's own `config.yaml` with the command line's keys on top."""
+    merge = _Merge()
+    merge.add(read_yaml(path, str(path)), str(path))
+    for update in arguments.updates:
+        merge.put(update.path, update.value, update.origin)
+    return _build(merge, str(path))
+
+
+def dump(config: Config) -> str:
+    """The configuration as YAML; `load_saved` reads it back unchanged."""
+    return yaml.safe_dump(config.as_dict(), sort_keys=False, allow_unicode=True)

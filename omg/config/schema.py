@@ -1,0 +1,209 @@
+"""Types and bounds of every configuration key. Values live in the YAML files only.
+
+A capability adds its keys as one more section class; `Config` is their union, because PyMARL's
+users write flat keys (`--lr=0.001`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+
+def _no_flag(expected: str) -> Callable[[Any], Any]:
+    """Refuse True and False, which Python counts as numbers (a bare `--lr` would mean 1.0)."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(expected)
+        return value
+
+    return check
+
+
+Whole = Annotated[int, BeforeValidator(_no_flag("a whole number"))]
+Real = Annotated[float, BeforeValidator(_no_flag("a number"))]
+Unit = Annotated[Real, Field(ge=0, le=1, allow_inf_nan=False)]
+Positive = Annotated[Real, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[Whole, Field(ge=1)]
+Steps = Annotated[Whole, Field(ge=0)]
+
+
+def _plain(value: Any) -> Any:
+    """A deep copy as YAML and JSON would give it back."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(f"numbers, texts, lists and mappings, no {type(value).__name__}")
+
+
+def _freeze(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType(_plain(value))
+
+
+def _word_to_bool(value: Any) -> Any:
+    words = {"true": True, "false": False}
+    return words.get(value.lower(), value) if isinstance(value, str) else value
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, no unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", coerce_numbers_to_str=True, arbitrary_types_allowed=True
+    )
+
+
+class RunSection(Section):
+    """The run as a whole: identity, length, tests, logging, saving."""
+
+    name: str = Field(min_length=1)
+    label: str
+    run_name: str
+    seed: Steps
+    debug: bool
+    quiet: bool
+    local_results_path: str = Field(min_length=1)
+    use_cuda: bool
+    device: str = Field(
+        pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:<n>"
+    )
+    torch_threads: Steps
+
+    t_max: Count
+    test_interval: Count
+    test_nepisode: Count
+    test_greedy: bool
+    log_interval: Count
+    runner_log_interval: Count
+    learner_log_interval: Count
+
+    use_tensorboard: bool
+    use_sacred: bool
+    mongo_url: str
+    db_name: str
+
+    save_model: bool
+    save_model_interval: Count
+    keep_models: Steps
+    checkpoint_path: str
+    load_step: Steps
+    evaluate: bool
+    save_replay: bool
+    replay_episodes: Count
+    resume: Annotated[bool | str, BeforeValidator(_word_to_bool)]
+    resume_interval: Steps
+
+
+class EnvSection(Section):
+    """The environment and how its per-agent rewards are used."""
+
+    env: str
+    env_args: Annotated[Mapping[str, Any], AfterValidator(_freeze)]
+    common_reward: bool
+    reward_scalarisation: Literal["sum", "mean"]
+
+
+class RolloutSection(Section):
+    """How episodes are made."""
+
+    runner: str
+    batch_size_run: Count
+    test_batch_size_run: Steps
+    n_workers: Steps
+    worker_timeout: Positive
+    on_worker_failure: Literal["stop", "restart"]
+    max_worker_restarts: Steps
+
+
+class ReplaySection(Section):
+    """What is kept and how often it is learned from."""
+
+    batch_size: Count
+    buffer_size: Count
+    buffer_cpu_only: bool
+    buffer_dtype: Literal["auto", "float32", "float16"]
+    updates_per_episode: Positive
+
+
+class PolicySection(Section):
+    """Controller, network and exploration."""
+
+    mac: str
+    policy_model: str
+    agent_output_type: Literal["q", "pi_logits"]
+    rnn_hidden_dim: Count
+    mlp_hidden_dims: tuple[Count, ...] = Field(min_length=1)
+    dueling: bool
+    obs_agent_id: bool
+    obs_last_action: bool
+    obs_is_state: bool
+    scale_inputs: bool
+    action_selector: str
+    epsilon_start: Unit
+    epsilon_finish: Unit
+    epsilon_anneal_time: Count
+    epsilon_decay: Literal["linear", "exp"]
+    temperature: Positive
+
+
+class QLearningSection(Section):
+    """Value learning."""
+
+    learner: str
+    gamma: Unit
+    lr: Positive
+    optimizer: Literal["rmsprop", "adam"]
+    optim_alpha: Unit
+    optim_eps: Positive
+    grad_norm_clip: Positive
+    double_q: bool
+    mixer: str | None
+    mixing_embed_dim: Count
+    hypernet_layers: Annotated[Whole, Field(ge=1, le=2)]
+    hypernet_embed: Count
+    target_update_interval: Count
+    target_update_tau: Unit
+
+
+class Config(
+    RunSection, EnvSection, RolloutSection, ReplaySection, PolicySection, QLearningSection
+):
+    """Every key of a run. Built by `omg.config.loader`, never changed afterwards."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if self.batch_size > self.buffer_size:
+            raise ValueError(
+                f"batch_size={self.batch_size} episodes cannot be sampled from a buffer of "
+                f"buffer_size={self.buffer_size}; lower the first or raise the second"
+            )
+        if self.epsilon_finish > self.epsilon_start:
+            raise ValueError(
+                f"epsilon_finish={self.epsilon_finish} is above "
+                f"epsilon_start={self.epsilon_start}; exploration only decays"
+            )
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain nested values, as they would stand in YAML."""
+        values = {key: getattr(self, key) for key in type(self).model_fields}
+        plain: dict[str, Any] = _plain(values)
+        return plain
+
+
+# Names that other code bases use for our keys.
+ALIASES = {"agent": "policy_model"}

@@ -1,0 +1,56 @@
+"""`basic_mac`: one policy with shared parameters for the whole team."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from omg.components.episode_batch import EpisodeBatch
+from omg.config.schema import Config
+from omg.controllers.base import Acted, Carry, Controller, StepView
+from omg.controllers.policy import Policy
+from omg.types import EnvSpec
+
+
+class BasicMAC(Controller):
+    """Every seat is played by the same network; seats differ by their one-hot input."""
+
+    def __init__(self, *, config: Config, spec: EnvSpec, device: torch.device) -> None:
+        self.policy = Policy(config=config, spec=spec, device=device)
+        self._n_agents = spec.n_agents
+        self._device = device
+
+    def initial_carry(self, n_copies: int) -> Carry:
+        width = self.policy.network.carry_dim
+        return {"hidden": torch.zeros(n_copies, self._n_agents, width, device=self._device)}
+
+    def act(
+        self,
+        view: StepView,
+        carry: Carry,
+        *,
+        env_steps: int,
+        greedy: bool,
+        generator: torch.Generator,
+    ) -> Acted:
+        outputs, hidden = self.policy.step(view, carry["hidden"])
+        actions = self.policy.selector.select(
+            outputs.cpu(), view.avail.cpu(), env_steps=env_steps, greedy=greedy, generator=generator
+        )
+        return Acted(actions, {"hidden": hidden})
+
+    def unroll(self, batch: EpisodeBatch) -> Tensor:
+        """Outputs for whole episodes, [B, T, N, A]."""
+        return self.policy.unroll(self.policy.build_inputs(batch))
+
+    def networks(self) -> Mapping[str, nn.Module]:
+        return {"agent": self.policy.network}
+
+    def describe(self) -> dict[str, Any]:
+        return self.policy.describe()
+
+    def metrics(self, env_steps: int) -> dict[str, float]:
+        return self.policy.selector.metrics(env_steps)

@@ -1,0 +1,67 @@
+"""What a policy network is fed: observation or state, last action, seat."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from omg.components.episode_batch import EpisodeBatch
+from omg.components.transforms import OneHot
+from omg.controllers.base import StepView
+from omg.types import EnvSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSettings:
+    """The settings a policy was trained with; they travel with its weights."""
+
+    obs_is_state: bool
+    obs_last_action: bool
+    obs_agent_id: bool
+    scale: float = 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class InputBuilder:
+    """Builds [features | last action one-hot | seat one-hot], PyMARL's order."""
+
+    def __init__(self, spec: EnvSpec, settings: InputSettings, *, device: torch.device) -> None:
+        self.settings = settings
+        self.n_agents = spec.n_agents
+        self._one_hot = OneHot(spec.n_actions)
+        self._seats = torch.eye(spec.n_agents, device=device)
+        self.dim = spec.state_dim if settings.obs_is_state else spec.obs_dim
+        self.dim += spec.n_actions if settings.obs_last_action else 0
+        self.dim += spec.n_agents if settings.obs_agent_id else 0
+
+    def _join(self, obs: Tensor, state: Tensor, last_actions: Tensor) -> Tensor:
+        """obs [..., N, O], state [..., S], last actions [..., N] -> [..., N, I]."""
+        lead = obs.shape[:-1]
+        parts = [
+            state.unsqueeze(-2).expand(*lead, state.shape[-1])
+            if self.settings.obs_is_state
+            else obs
+        ]
+        if self.settings.scale != 1.0:
+            parts[0] = parts[0] * self.settings.scale
+        if self.settings.obs_last_action:
+            parts.append(self._one_hot(last_actions))
+        if self.settings.obs_agent_id:
+            parts.append(self._seats.expand(*lead, self.n_agents))
+        return torch.cat(parts, -1)
+
+    def step(self, view: StepView) -> Tensor:
+        """Inputs of one step, [B, N, I]."""
+        return self._join(view.obs, view.state, view.last_actions)
+
+    def sequence(self, batch: EpisodeBatch) -> Tensor:
+        """Inputs of whole episodes, time first: [T, B, N, I]."""
+        actions = batch["actions"].transpose(0, 1)
+        last = torch.cat([torch.full_like(actions[:1], -1), actions[:-1]])
+        obs, state = batch["obs"].transpose(0, 1), batch["state"].transpose(0, 1)
+        return self._join(obs, state, last)

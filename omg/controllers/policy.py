@@ -1,0 +1,89 @@
+"""A policy: input builder + agent network + action selector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from omg.components.action_selectors import SELECTORS
+from omg.components.episode_batch import EpisodeBatch
+from omg.components.schedules import DecayThenFlat
+from omg.config.schema import Config
+from omg.controllers.base import StepView
+from omg.controllers.inputs import InputBuilder, InputSettings
+from omg.modules.agents import AGENTS, AgentNetwork
+from omg.types import EnvSpec
+
+
+class Policy:
+    """One set of weights, used by any number of seats."""
+
+    def __init__(self, *, config: Config, spec: EnvSpec, device: torch.device) -> None:
+        self._config, self._spec, self._device = config, spec, device
+        settings = InputSettings(
+            obs_is_state=config.obs_is_state,
+            obs_last_action=config.obs_last_action,
+            obs_agent_id=config.obs_agent_id,
+            scale=self._scale(config, spec),
+        )
+        self.inputs = InputBuilder(spec, settings, device=device)
+        self.network = self.new_network()
+        self.selector = SELECTORS[config.action_selector](
+            epsilon=DecayThenFlat(
+                start=config.epsilon_start,
+                finish=config.epsilon_finish,
+                time_length=config.epsilon_anneal_time,
+                decay=config.epsilon_decay,
+            ),
+            temperature=config.temperature,
+        )
+
+    @staticmethod
+    def _scale(config: Config, spec: EnvSpec) -> float:
+        if not config.scale_inputs:
+            return 1.0
+        return spec.state_scale if config.obs_is_state else spec.obs_scale
+
+    def new_network(self) -> AgentNetwork:
+        """A network of this policy's shape with fresh weights, e.g. for targets."""
+        config = self._config
+        return AGENTS[config.policy_model](
+            input_dim=self.inputs.dim,
+            n_actions=self._spec.n_actions,
+            hidden_dim=config.rnn_hidden_dim,
+            mlp_hidden_dims=config.mlp_hidden_dims,
+            dueling=config.dueling,
+        ).to(self._device)
+
+    def step(self, view: StepView, hidden_BNH: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs [B, N, A] and the next hidden state."""
+        inputs = self.inputs.step(view)
+        copies, agents = inputs.shape[:2]
+        outputs, hidden = self.network.step(inputs.flatten(0, 1), hidden_BNH.flatten(0, 1))
+        return outputs.view(copies, agents, -1), hidden.view(copies, agents, self.network.carry_dim)
+
+    def build_inputs(self, batch: EpisodeBatch) -> Tensor:
+        """Inputs of whole episodes, [T, B, N, I]; shared by online and target passes."""
+        return self.inputs.sequence(batch)
+
+    def unroll(self, inputs_TBNI: Tensor, network: AgentNetwork | None = None) -> Tensor:
+        """Outputs of whole episodes from zero hidden state, [B, T, N, A]."""
+        network = network or self.network
+        steps, batch, agents, _ = inputs_TBNI.shape
+        carry = inputs_TBNI.new_zeros(batch * agents, network.carry_dim)
+        outputs = network.unroll(inputs_TBNI.flatten(1, 2), carry)
+        return outputs.view(steps, batch, agents, -1).transpose(0, 1)
+
+    def describe(self) -> dict[str, Any]:
+        config = self._config
+        return {
+            "policy_model": config.policy_model,
+            "agent_output_type": config.agent_output_type,
+            "rnn_hidden_dim": config.rnn_hidden_dim,
+            "mlp_hidden_dims": list(config.mlp_hidden_dims),
+            "dueling": config.dueling,
+            "input_dim": self.inputs.dim,
+            **self.inputs.settings.as_dict(),
+        }

@@ -1,0 +1,71 @@
+"""Environment names, and how any environment becomes a batch of copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omg.envs.contract import BatchedEnv, MultiAgentEnv
+from omg.envs.vector import SerialVectorEnv
+from omg.registry import Registry, load_attribute
+from omg.types import OmgError
+
+# A class that is a BatchedEnv (native) or has PyMARL's methods. Adding one: one line.
+ENVS: Registry[Any] = Registry(
+    "environment",
+    {
+        "foraging": "omg.envs.foraging.env:ForagingEnv",
+    },
+)
+
+
+def environment_class(name: str) -> Any:
+    """A registered class, or one given by import path as `package.module:Class`."""
+    if ":" not in name:
+        return ENVS[name]
+    try:
+        return load_attribute(name)
+    except AttributeError as error:
+        raise OmgError(f"env={name}: {error}. Write package.module:Class.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class GameFactory:
+    """Makes one PyMARL-style game; a class of its own so that worker processes can unpickle it."""
+
+    name: str
+    args: Mapping[str, Any]
+
+    def __call__(self, copy: int) -> MultiAgentEnv:
+        try:
+            game: MultiAgentEnv = environment_class(self.name)(**self.args)
+        except TypeError as error:
+            raise OmgError(f"env={self.name} does not take these env_args: {error}.") from error
+        return game
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFactory:
+    """Makes n_copies copies of an environment from first_copy on, here or in a worker."""
+
+    name: str
+    args: dict[str, Any]
+
+    def __call__(self, first_copy: int, n_copies: int) -> BatchedEnv:
+        kind = environment_class(self.name)
+        if isinstance(kind, type) and issubclass(kind, BatchedEnv):
+            native: BatchedEnv = kind(  # type: ignore[call-arg]
+                args=self.args, n_copies=n_copies, first_copy=first_copy
+            )
+            return native
+        return SerialVectorEnv(
+            factory=GameFactory(self.name, self.args), n_copies=n_copies, first_copy=first_copy
+        )
+
+
+def make_batched(
+    name: str, args: Mapping[str, Any], *, n_copies: int, first_copy: int = 0
+) -> BatchedEnv:
+    """Copies of an environment in this process."""
+    return BatchFactory(name, dict(args))(first_copy, n_copies)

@@ -1,0 +1,220 @@
+"""The inside of a worker process of `omg.envs.workers`, and the memory it shares with its parent.
+
+Every message of the parent is `(command, argument)`, every answer one of `("done", value)`,
+`("refused", text)` for a request the user has to correct, `("failed", summary, traceback)`.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omg.envs.contract import BatchedEnv
+from omg.types import EnvSpec, Observation, OmgError, RunFailedError, Snapshot, TimeStep
+
+# How long a worker whose parent has gone may take to close its environment.
+ORPHAN_SECONDS = 2.0
+
+
+class SharedArrays:
+    """Named arrays for `n` copies in one piece of shared memory."""
+
+    def __init__(self, spec: EnvSpec, n: int, *, name: str | None = None) -> None:
+        """Without a name, new zeroed memory; with one, the memory of that name."""
+        obs, state = (n, spec.n_agents, spec.obs_dim), (n, spec.state_dim)
+        avail = (n, spec.n_agents, spec.n_actions)
+        layout: dict[str, tuple[tuple[int, ...], type]] = {
+            "actions": ((n, spec.n_agents), np.int64),
+            "obs": (obs, np.float32),
+            "state": (state, np.float32),
+            "avail": (avail, np.bool_),
+            "reward": ((n, spec.n_agents), np.float32),
+            "terminated": ((n,), np.bool_),
+            "truncated": ((n,), np.bool_),
+            "info": ((n, len(spec.statistics)), np.float32),
+            "final_copies": ((n,), np.int64),
+            "final_obs": (obs, np.float32),
+            "final_state": (state, np.float32),
+            "final_avail": (avail, np.bool_),
+        }
+        sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in layout.values()]
+        starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)]).tolist()
+        self._memory = SharedMemory(name=name, create=name is None, size=max(starts[-1], 1))
+        self.name = self._memory.name
+        self._arrays: dict[str, NDArray[Any]] = {
+            key: np.ndarray(shape, kind, self._memory.buf, start)
+            for (key, (shape, kind)), start in zip(layout.items(), starts, strict=False)
+        }
+
+    def __getitem__(self, key: str) -> NDArray[Any]:
+        return self._arrays[key]
+
+    def unlink(self) -> None:
+        """Take the name away; the memory lives on until both sides have closed it."""
+        self._memory.unlink()
+
+    def close(self) -> None:
+        """Let go of the memory; no view of it may be in use."""
+        self._arrays.clear()
+        self._memory.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOrder:
+    """What a new worker is told."""
+
+    factory: bytes
+    first_copy: int
+    n_copies: int
+    timeout: float
+    start_timeout: float
+
+
+class Host:
+    """Carries out the commands: one method each, named like the command."""
+
+    def __init__(self, order: WorkerOrder) -> None:
+        self._order = order
+        self._env: BatchedEnv
+        self._arrays: SharedArrays
+
+    def start(self, _: None) -> tuple[EnvSpec, bool]:
+        """Make the environment."""
+        factory = pickle.loads(self._order.factory)
+        order = self._order
+        self._env = factory(n_copies=order.n_copies, first_copy=order.first_copy)
+        return self._env.spec, self._env.exact_snapshots
+
+    def attach(self, name: str) -> None:
+        """Open the shared memory."""
+        self._arrays = SharedArrays(self._env.spec, self._order.n_copies, name=name)
+
+    def reset(self, seed: int) -> None:
+        self._show(self._env.reset(seed))
+
+    def reset_at(self, start: tuple[int, int, Sequence[int]]) -> None:
+        """Begin at given episodes of `seed`; an environment that cannot count ahead begins at
+        episode 0 of `other_seed` instead, so that no episode is played twice."""
+        seed, other_seed, episodes = start
+        reset_at = getattr(self._env, "reset_at", None)
+        self._show(self._env.reset(other_seed) if reset_at is None else reset_at(seed, episodes))
+
+    def restart(self, _: None) -> None:
+        self._show(self._env.restart())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self._show(self._env.restore(snapshot))
+
+    def snapshot(self, _: None) -> Snapshot:
+        return self._env.snapshot()
+
+    def render(self, copy: int) -> NDArray[np.uint8]:
+        try:
+            return self._env.render(copy)
+        except Exception as error:
+            raise OmgError(f"No picture could be drawn: {error}") from error
+
+    def step(self, _: None) -> tuple[int, list[int]]:
+        """Act; the answer is the number of ended copies and the list of dropped ones."""
+        arrays = self._arrays
+        step = self._env.step(arrays["actions"].copy())
+        self._show(step)
+        arrays["reward"][...] = step.reward
+        arrays["terminated"][...] = step.terminated
+        arrays["truncated"][...] = step.truncated
+        for column, name in enumerate(self._env.spec.statistics):
+            arrays["info"][:, column] = step.info.get(name, np.nan)
+        ended = 0 if step.final is None else len(step.final.copies)
+        if step.final is not None:
+            arrays["final_copies"][:ended] = step.final.copies
+            arrays["final_obs"][:ended] = step.final.obs
+            arrays["final_state"][:ended] = step.final.state
+            arrays["final_avail"][:ended] = step.final.avail
+        return ended, step.dropped.tolist()
+
+    def close(self) -> None:
+        """Free the game, then the memory."""
+        try:
+            if hasattr(self, "_env"):
+                self._env.close()
+        finally:
+            if hasattr(self, "_arrays"):
+                self._arrays.close()
+
+    def _show(self, view: Observation | TimeStep) -> None:
+        self._arrays["obs"][...] = view.obs
+        self._arrays["state"][...] = view.state
+        self._arrays["avail"][...] = view.avail
+
+
+def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -> None:
+    """Serve commands until the pipe closes or a command fails."""
+    _prepare(faults)
+    host = Host(order)
+    command, argument = "start", None
+    try:
+        while True:
+            answer = _carry_out(host, command, argument)
+            connection.send(answer)
+            if answer[0] == "failed":
+                return
+            command, argument = connection.recv()
+    except (EOFError, OSError):
+        return
+    finally:
+        host.close()
+
+
+def _carry_out(host: Host, command: str, argument: Any) -> tuple[Any, ...]:
+    """One command. The kernel's alarm clock ends a worker that hangs after its parent died."""
+    if hasattr(signal, "alarm"):
+        seconds = host._order.start_timeout if command == "start" else host._order.timeout
+        signal.alarm(math.ceil(seconds) + 5)
+    try:
+        return "done", getattr(host, command)(argument)
+    except (Exception, SystemExit) as error:
+        text = traceback.format_exc()
+        if isinstance(error, OmgError) and not isinstance(error, RunFailedError):
+            return "refused", str(error)
+        return "failed", "".join(traceback.format_exception_only(error)).strip(), text
+    finally:
+        if hasattr(signal, "alarm"):
+            signal.alarm(0)
+
+
+def _prepare(faults: Connection) -> None:
+    """Leave Ctrl-C to the parent, report stacks through `faults`, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        faulthandler.enable(faults.fileno(), all_threads=False)
+        faulthandler.register(signal.SIGUSR1, faults.fileno(), all_threads=False)
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with_parent(parent_id: int) -> None:
+    """The main thread ends by itself when the pipe closes; this is for when it is busy."""
+    parent = multiprocessing.parent_process()
+    sentinels = [] if parent is None else [parent.sentinel]
+    while not wait(sentinels, timeout=1.0) and os.getppid() == parent_id:
+        pass
+    time.sleep(ORPHAN_SECONDS)
+    if hasattr(os, "killpg"):
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,95 @@
+"""Tests: a fixed number of episodes on copies of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omg.runners.rollout import EpisodeStats, Finished, Rollout
+from omg.types import FloatArray, IntArray, RunFailedError
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """Numbers of the counted episodes, one row each."""
+
+    __test__ = False  # not a pytest class
+
+    returns: FloatArray  # [E, N]
+    team_returns: FloatArray  # [E]
+    lengths: IntArray  # [E]
+    truncated: NDArray[np.bool_]  # [E]
+    info: dict[str, FloatArray]
+
+    def metrics(self, prefix: str = "test_") -> dict[str, float]:
+        """Means and deviations under the names they are logged with."""
+        values = {
+            "return_mean": self.team_returns.mean(),
+            "return_std": self.team_returns.std(),
+            "ep_length_mean": self.lengths.mean(),
+            "truncated_mean": self.truncated.mean(),
+        }
+        for agent, mean in enumerate(self.returns.mean(0)):
+            values[f"agent_{agent}_return_mean"] = mean
+        values |= {f"{name}_mean": value.mean() for name, value in self.info.items()}
+        return {prefix + name: float(value) for name, value in values.items()}
+
+
+def concatenate(stats: list[EpisodeStats]) -> TestResult:
+    """One table of all episodes."""
+    return TestResult(
+        returns=np.concatenate([s.returns for s in stats]),
+        team_returns=np.concatenate([s.team_returns for s in stats]),
+        lengths=np.concatenate([s.lengths for s in stats]),
+        truncated=np.concatenate([s.truncated for s in stats]),
+        info={name: np.concatenate([s.info[name] for s in stats]) for name in stats[0].info},
+    )
+
+
+def _rows(stats: EpisodeStats, keep: NDArray[np.bool_]) -> EpisodeStats:
+    return EpisodeStats(
+        copies=stats.copies[keep],
+        returns=stats.returns[keep],
+        team_returns=stats.team_returns[keep],
+        lengths=stats.lengths[keep],
+        truncated=stats.truncated[keep],
+        info={name: value[keep] for name, value in stats.info.items()},
+    )
+
+
+def play_episodes(
+    rollout: Rollout, n_episodes: int, *, round_number: int, env_steps: int
+) -> list[Finished]:
+    """Exactly n episodes. Every copy has a quota, so short episodes are not preferred."""
+    n_copies = rollout.env.n_copies
+    quota = np.full(n_copies, n_episodes // n_copies)
+    quota[: n_episodes % n_copies] += 1
+    rollout.begin(round_number)
+    counted: list[Finished] = []
+    # Twice the longest possible test: an environment that never ends an episode is reported.
+    budget = 2 * (int(quota.max()) + 1) * (rollout.env.spec.episode_limit + 1)
+    while quota.any():
+        budget -= 1
+        if budget < 0:
+            raise RunFailedError(
+                f"{rollout.env.spec.name} did not end its episodes within "
+                f"{rollout.env.spec.episode_limit} steps. Run 'omg envs check' on it."
+            )
+        finished = rollout.step(env_steps)
+        if finished is None:
+            continue
+        copies = finished.stats.copies
+        wanted = quota[copies] > 0
+        quota[copies[wanted]] -= 1
+        if wanted.any():
+            rows = np.flatnonzero(wanted)
+            counted.append(Finished(finished.episodes[rows], _rows(finished.stats, wanted)))
+    return counted
+
+
+def run_test(rollout: Rollout, n_episodes: int, *, round_number: int, env_steps: int) -> TestResult:
+    """Play n episodes and sum them up."""
+    played = play_episodes(rollout, n_episodes, round_number=round_number, env_steps=env_steps)
+    return concatenate([finished.stats for finished in played])

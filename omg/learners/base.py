@@ -1,0 +1,79 @@
+"""The contract of a learner, and what all of them share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from omg.components.episode_batch import EpisodeBatch
+from omg.config.schema import Config
+from omg.controllers.base import Controller
+from omg.types import EnvSpec
+
+# Scalars as tensors: nobody waits for the device until they are logged.
+Metrics: TypeAlias = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run has come."""
+
+    env_steps: int
+    episodes: int
+    updates: int
+
+
+class Learner(ABC):
+    """Trains the networks of a controller."""
+
+    @abstractmethod
+    def __init__(
+        self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
+    ) -> None: ...
+
+    @abstractmethod
+    def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
+        """One gradient step on a batch of episodes."""
+
+    @abstractmethod
+    def networks(self) -> Mapping[str, nn.Module]:
+        """Networks to save, by the name of their file: agent -> agent.th."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a continuation needs: networks, targets, optimiser, counters."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    def optimiser_state(self) -> dict[str, Any]:
+        """The content of opt.th."""
+
+    @abstractmethod
+    def load_optimiser_state(self, state: dict[str, Any]) -> None: ...
+
+    def after_load(self) -> None:  # noqa: B027 - optional
+        """Called when network weights were replaced from outside (targets follow them)."""
+
+
+def make_optimiser(config: Config, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """RMSprop with PyMARL's settings, or Adam."""
+    if config.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=config.lr, eps=config.optim_eps, foreach=True)
+    return torch.optim.RMSprop(
+        parameters, lr=config.lr, alpha=config.optim_alpha, eps=config.optim_eps, foreach=True
+    )
+
+
+@torch.no_grad()
+def blend(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """target ← (1 - τ) target + τ source; τ = 1 copies."""
+    pairs = zip(target.parameters(), source.parameters(), strict=True)
+    for old, new in pairs:
+        old.lerp_(new, tau)

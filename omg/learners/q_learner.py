@@ -1,0 +1,155 @@
+"""`q_learner`: Q-learning on whole episodes, independent or through a mixer (VDN, QMIX)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from omg.components.episode_batch import EpisodeBatch
+from omg.config.schema import Config
+from omg.controllers.base import Controller
+from omg.controllers.basic import BasicMAC
+from omg.functional.masks import masked_mean, transition_mask
+from omg.functional.td import gather_actions, next_action_values, td_targets
+from omg.learners.base import Learner, Metrics, Progress, blend, make_optimiser
+from omg.modules.mixers import MIXERS, Mixer
+from omg.types import EnvSpec, OmgError
+
+
+class QLearner(Learner):
+    """Minimises the masked mean of (Q(τ_t, a_t) - [r_t + γ (1-d_t) max_a Q'(τ_{t+1}, a)])²."""
+
+    def __init__(
+        self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
+    ) -> None:
+        if not isinstance(mac, BasicMAC):
+            raise OmgError(f"learner=q_learner trains mac=basic_mac, not {type(mac).__name__}.")
+        if config.agent_output_type != "q":
+            raise OmgError(
+                f"learner=q_learner needs values, not agent_output_type={config.agent_output_type}."
+                " Set agent_output_type=q."
+            )
+        if config.mixer is not None and not (config.common_reward or spec.n_agents == 1):
+            raise OmgError(
+                f"mixer={config.mixer} learns one value of the team. Set common_reward=true."
+            )
+        self._config = config
+        self._policy = mac.policy
+        self._mac = mac
+        self._target_network = mac.policy.new_network()
+        self.mixer = self._new_mixer(config, spec, device)
+        self._target_mixer = self._new_mixer(config, spec, device)
+        self._parameters = [*self._policy.network.parameters()]
+        if self.mixer is not None:
+            self._parameters += self.mixer.parameters()
+        self._optimiser = make_optimiser(config, self._parameters)
+        self._last_target_episode = 0
+        self._state_scale = spec.state_scale if config.scale_inputs else 1.0
+        self.after_load()
+
+    @staticmethod
+    def _new_mixer(config: Config, spec: EnvSpec, device: torch.device) -> Mixer | None:
+        if config.mixer is None:
+            return None
+        return MIXERS[config.mixer](
+            n_agents=spec.n_agents,
+            state_dim=spec.state_dim,
+            embed_dim=config.mixing_embed_dim,
+            hypernet_layers=config.hypernet_layers,
+            hypernet_embed=config.hypernet_embed,
+        ).to(device)
+
+    def _mixed(self, mixer: Mixer | None, values_BTN: Tensor, state_BTS: Tensor) -> Tensor:
+        if mixer is None:
+            return values_BTN
+        mixed: Tensor = mixer(values_BTN, state_BTS * self._state_scale)
+        return mixed
+
+    def targets(self, batch: EpisodeBatch, inputs: Tensor, online_q: Tensor) -> Tensor:
+        """r_t + γ (1 - d_t) V'(τ_{t+1}) for all steps at once, [B, T-1, N or 1]."""
+        with torch.no_grad():
+            target_q = self._policy.unroll(inputs, self._target_network)
+            next_values = next_action_values(
+                online_q[:, 1:],
+                target_q[:, 1:],
+                batch["avail_actions"][:, 1:],
+                double=self._config.double_q,
+            )
+            next_values = self._mixed(self._target_mixer, next_values, batch["state"][:, 1:])
+            return td_targets(
+                batch["reward"][:, :-1],
+                batch["terminated"][:, :-1],
+                next_values,
+                gamma=self._config.gamma,
+            )
+
+    def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
+        mask = transition_mask(batch.filled, batch.raw("terminated")).unsqueeze(-1)
+        inputs = self._policy.build_inputs(batch)
+        q = self._policy.unroll(inputs)
+        chosen = gather_actions(q[:, :-1], batch["actions"][:, :-1])
+        chosen = self._mixed(self.mixer, chosen, batch["state"][:, :-1])
+        targets = self.targets(batch, inputs, q)
+        td_error = chosen - targets
+        loss = masked_mean(td_error**2, mask)
+
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        grad_norm = nn.utils.clip_grad_norm_(
+            self._parameters, self._config.grad_norm_clip, foreach=True
+        )
+        self._optimiser.step()
+        self._update_targets(progress)
+        return {
+            "loss": loss.detach(),
+            "grad_norm": grad_norm,
+            "td_error_abs": masked_mean(td_error.detach().abs(), mask),
+            "q_taken_mean": masked_mean(chosen.detach(), mask),
+            "target_mean": masked_mean(targets, mask),
+        }
+
+    def _update_targets(self, progress: Progress) -> None:
+        if self._config.target_update_tau > 0:
+            self._blend(self._config.target_update_tau)
+        elif progress.episodes - self._last_target_episode >= self._config.target_update_interval:
+            self._blend(1.0)
+            self._last_target_episode = progress.episodes
+
+    def _blend(self, tau: float) -> None:
+        blend(self._target_network, self._policy.network, tau)
+        if self.mixer is not None and self._target_mixer is not None:
+            blend(self._target_mixer, self.mixer, tau)
+
+    def after_load(self) -> None:
+        self._blend(1.0)
+
+    def networks(self) -> Mapping[str, nn.Module]:
+        mixer = {} if self.mixer is None else {"mixer": self.mixer}
+        return {**self._mac.networks(), **mixer}
+
+    def optimiser_state(self) -> dict[str, Any]:
+        return self._optimiser.state_dict()
+
+    def load_optimiser_state(self, state: dict[str, Any]) -> None:
+        self._optimiser.load_state_dict(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        networks = {**self.networks(), **self._target_networks()}
+        return {
+            "networks": {name: network.state_dict() for name, network in networks.items()},
+            "optimiser": self._optimiser.state_dict(),
+            "last_target_episode": self._last_target_episode,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, network in {**self.networks(), **self._target_networks()}.items():
+            network.load_state_dict(state["networks"][name])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self._last_target_episode = int(state["last_target_episode"])
+
+    def _target_networks(self) -> dict[str, nn.Module]:
+        mixer = {} if self._target_mixer is None else {"target_mixer": self._target_mixer}
+        return {"target_agent": self._target_network, **mixer}

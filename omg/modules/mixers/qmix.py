@@ -1,0 +1,44 @@
+"""QMIX: Q_tot = w_2(s)ᵀ elu(W_1(s)ᵀ q + b_1(s)) + V(s), with W_1, w_2 ≥ 0."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from omg.modules.mixers.base import Mixer
+
+
+def _hypernet(layers: int, state_dim: int, hidden: int, out: int) -> nn.Module:
+    if layers == 1:
+        return nn.Linear(state_dim, out)
+    return nn.Sequential(nn.Linear(state_dim, hidden), nn.ReLU(), nn.Linear(hidden, out))
+
+
+class QMixer(Mixer):
+    """Monotone in every agent's value because the mixing weights are absolute values of
+    hyper-network outputs. Parameter names are PyMARL's."""
+
+    def __init__(
+        self,
+        *,
+        n_agents: int,
+        state_dim: int,
+        embed_dim: int,
+        hypernet_layers: int = 2,
+        hypernet_embed: int = 64,
+    ) -> None:
+        nn.Module.__init__(self)
+        self.n_agents = n_agents
+        self.embed_dim = embed_dim
+        self.hyper_w_1 = _hypernet(hypernet_layers, state_dim, hypernet_embed, n_agents * embed_dim)
+        self.hyper_w_final = _hypernet(hypernet_layers, state_dim, hypernet_embed, embed_dim)
+        self.hyper_b_1 = nn.Linear(state_dim, embed_dim)
+        self.V = nn.Sequential(nn.Linear(state_dim, embed_dim), nn.ReLU(), nn.Linear(embed_dim, 1))
+
+    def forward(self, values: Tensor, state: Tensor) -> Tensor:
+        w_1 = torch.abs(self.hyper_w_1(state))
+        w_1 = w_1.view(*w_1.shape[:-1], self.n_agents, self.embed_dim)
+        hidden = nn.functional.elu((values.unsqueeze(-1) * w_1).sum(-2) + self.hyper_b_1(state))
+        w_final = torch.abs(self.hyper_w_final(state))
+        mixed: Tensor = (hidden * w_final).sum(-1, keepdim=True) + self.V(state)
+        return mixed

@@ -1,0 +1,38 @@
+"""The recurrent core: one GRU layer, stepped once or unrolled over a whole sequence."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class GRUCore(nn.Module):
+    """A GRU with `nn.GRUCell`'s parameter names, so PyMARL's checkpoints load, and with a
+    whole-sequence call, so that no Python loop over time is needed."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(3 * hidden_size, input_size))
+        self.weight_hh = nn.Parameter(torch.empty(3 * hidden_size, hidden_size))
+        self.bias_ih = nn.Parameter(torch.empty(3 * hidden_size))
+        self.bias_hh = nn.Parameter(torch.empty(3 * hidden_size))
+        bound = 1 / math.sqrt(hidden_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, inputs: Tensor, hidden: Tensor) -> Tensor:
+        """One step: inputs [R, I], hidden [R, H] -> hidden [R, H]."""
+        return torch.gru_cell(
+            inputs, hidden, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+        )
+
+    def unroll(self, inputs_TRI: Tensor, hidden: Tensor) -> Tensor:
+        """All steps: inputs [T, R, I], hidden before the first [R, H] -> hiddens [T, R, H]."""
+        weights: list[Tensor] = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
+        out, _ = torch.gru(
+            inputs_TRI, hidden.unsqueeze(0), weights, True, 1, 0.0, self.training, False, False
+        )
+        return out

@@ -1,0 +1,278 @@
+"""Composition root: builds every part of a run from a configuration, and runs it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from omg.components.replay_buffer import ReplayBuffer
+from omg.components.scheme import environment_scheme
+from omg.components.seeding import SeedTree
+from omg.config.schema import Config
+from omg.controllers import CONTROLLERS
+from omg.envs import make_batched
+from omg.evaluation.replay import save_replays
+from omg.evaluation.testing import run_test
+from omg.learners import LEARNERS
+from omg.runners import RUNNERS
+from omg.runners.builders import copies_in_tests, copies_in_training
+from omg.runners.rollout import Rollout
+from omg.storage.files import load_tensors
+from omg.storage.models import check_meta, find_model_folder, load_networks
+from omg.storage.run_folder import RunFolder
+from omg.telemetry.console import RunConsole, human_bytes
+from omg.telemetry.logger import MetricLogger, ScalarSink
+from omg.training import Parts, TrainingLoop
+from omg.types import EnvSpec, OmgError
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a finished run hands back."""
+
+    folder: Path
+    metrics: Mapping[str, float]
+    best_return: float | None = None
+    best_step: int | None = None
+
+
+def package_version() -> str:
+    try:
+        return version("omg-marl")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def choose_device(config: Config) -> torch.device:
+    """The device a run uses; asking for one that is not there is an error, `auto` is not."""
+    if config.device == "auto":
+        return torch.device("cuda" if config.use_cuda and torch.cuda.is_available() else "cpu")
+    device = torch.device(config.device)
+    present = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }[device.type]
+    if present and device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        present = False
+    if not present:
+        raise OmgError(f"device={config.device} is not available here. Use device=auto or cpu.")
+    return device
+
+
+def sanity_check(config: Config) -> None:
+    """Combinations that are refused before anything is built."""
+    if config.evaluate and not config.checkpoint_path:
+        raise OmgError("evaluate needs a model. Give checkpoint_path=<run or models folder>.")
+    if config.resume and (config.evaluate or config.checkpoint_path):
+        raise OmgError("resume continues a run as it was. Leave out evaluate and checkpoint_path.")
+
+
+def model_meta(config: Config, spec: EnvSpec, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """What is written beside weights and compared when they are loaded."""
+    return {
+        "format": 1,
+        "version": package_version(),
+        "algorithm": config.name,
+        "learner": config.learner,
+        "mac": config.mac,
+        "mixer": config.mixer,
+        "seed": config.seed,
+        "common_reward": config.common_reward,
+        "env": config.env,
+        "env_args": dict(config.env_args),
+        "shapes": {
+            "n_agents": spec.n_agents,
+            "n_actions": spec.n_actions,
+            "obs_dim": spec.obs_dim,
+            "state_dim": spec.state_dim,
+        },
+        "policy": dict(policy),
+    }
+
+
+class Run:
+    """One run: builds all parts, trains or evaluates, and always cleans up."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        *,
+        sinks: tuple[ScalarSink, ...] = (),
+        notes: Mapping[str, str] | None = None,
+    ) -> None:
+        sanity_check(config)
+        self.config, self.folder = config, folder
+        self._sinks, self._notes = sinks, dict(notes or {})
+        self.console = RunConsole(
+            total=config.t_max, log_interval=config.log_interval, quiet=config.quiet
+        )
+        self._cleanup = contextlib.ExitStack()
+
+    def __enter__(self) -> Run:
+        try:
+            self._build()
+        except BaseException:
+            self._cleanup.close()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._cleanup.close()
+
+    def _build(self) -> None:
+        config = self.config
+        if config.torch_threads:
+            torch.set_num_threads(config.torch_threads)
+        self.device = device = choose_device(config)
+        seeds = SeedTree(config.seed)
+        make_copies = RUNNERS[config.runner]
+        train_env = make_copies(config, copies_in_training(config))
+        self._cleanup.callback(train_env.close)
+        test_env = make_copies(config, copies_in_tests(config))
+        self._cleanup.callback(test_env.close)
+        self.spec = spec = train_env.spec
+
+        torch.manual_seed(seeds.integer("weights"))
+        mac = CONTROLLERS[config.mac](config=config, spec=spec, device=device)
+        learner = LEARNERS[config.learner](config=config, spec=spec, mac=mac, device=device)
+        scheme = environment_scheme(
+            spec, common_reward=config.common_reward, buffer_dtype=config.buffer_dtype
+        ).extend(mac.record_fields())
+        buffer = ReplayBuffer(
+            scheme,
+            capacity=config.buffer_size,
+            max_seq_length=spec.episode_limit + 1,
+            device="cpu" if config.buffer_cpu_only else device,
+        )
+        shared: dict[str, Any] = {
+            "mac": mac,
+            "scheme": scheme,
+            "seeds": seeds,
+            "device": device,
+            "common_reward": config.common_reward,
+            "reward_scalarisation": config.reward_scalarisation,
+        }
+        self.parts = Parts(
+            config=config,
+            mac=mac,
+            learner=learner,
+            buffer=buffer,
+            rollout=Rollout(env=train_env, stream="train", **shared),
+            tester=Rollout(env=test_env, stream="test", greedy=config.test_greedy, **shared),
+            sampler=seeds.numpy("replay"),
+            meta=model_meta(config, spec, mac.describe()),
+            device=device,
+        )
+
+    def _header(self, state: str) -> None:
+        config, spec, parts = self.config, self.spec, self.parts
+        weights = sum(p.numel() for n in parts.learner.networks().values() for p in n.parameters())
+        rows = {
+            "run": str(self.folder.path),
+            **self._notes,
+            "environment": f"{spec.name}: {spec.n_agents} agents, {spec.n_actions} actions, "
+            f"observation {spec.obs_dim}, state {spec.state_dim}, limit {spec.episode_limit}",
+            "learning": f"{config.learner}, mixer {config.mixer or 'none'}, {config.mac} with "
+            f"{config.policy_model}, {weights:,} parameters on {self.device}",
+            "rollouts": f"runner {config.runner}, {parts.rollout.env.n_copies} copies, tests on "
+            f"{parts.tester.env.n_copies} copies x {config.test_nepisode} episodes",
+            "updates": f"{config.updates_per_episode:g} per episode, {config.batch_size} episodes "
+            f"each, from the first {config.batch_size} episodes on",
+            "replay": f"{config.buffer_size:,} episodes, "
+            f"{parts.buffer.scheme.bytes_per_step()} bytes per step, up to "
+            f"{human_bytes(parts.buffer.byte_estimate())}",
+            "steps": f"{config.t_max:,}, seed {config.seed}",
+        }
+        self.console.header(f"{state} {config.name} on {config.env}", rows)
+
+    def load_checkpoint(self, *, for_training: bool) -> Path:
+        """Load what checkpoint_path names; a mismatch is explained before anything changes."""
+        config, learner = self.config, self.parts.learner
+        folder = find_model_folder(config.checkpoint_path, config.load_step)
+        check_meta(folder, self.parts.meta)
+        load_networks(folder, learner.networks() if for_training else self.parts.mac.networks())
+        if for_training and (folder / "opt.th").is_file():
+            state = load_tensors(folder / "opt.th")
+            try:
+                learner.load_optimiser_state(state)
+            except (ValueError, KeyError, TypeError) as error:
+                raise OmgError(
+                    f"{folder / 'opt.th'} does not fit optimizer={config.optimizer}: {error}. "
+                    "Use the optimiser it was saved with, or delete the file to start it anew."
+                ) from error
+        learner.after_load()
+        return folder
+
+    def train(self, resume_state: Mapping[str, Any] | None = None) -> RunResult:
+        """Train to t_max, from the start, a checkpoint or a resume state."""
+        config = self.config
+        loaded = self.load_checkpoint(for_training=True) if config.checkpoint_path else None
+        resumed_at = resume_state["metrics_position"] if resume_state else None
+        logger = MetricLogger(
+            self.folder.metrics,
+            tensorboard=self.folder.path / "tb" if config.use_tensorboard else None,
+            sinks=self._sinks,
+            resume_at=resumed_at,
+            env_steps=resume_state["counters"]["env_steps"] if resume_state else 0,
+        )
+        self._cleanup.callback(logger.close)
+        loop = TrainingLoop(self.parts, folder=self.folder, logger=logger, console=self.console)
+        if resume_state:
+            loop.load_state_dict(resume_state)
+        self._header("Resuming" if resume_state else "Training")
+        if loaded:
+            self.console.say(f"Weights from {loaded}")
+        if resume_state:
+            self.console.say(f"Continuing at step {loop.counters.env_steps:,}.")
+        metrics = loop.run()
+        if config.save_replay:
+            self.replays()
+        return RunResult(
+            self.folder.path, metrics, loop.counters.best_return, loop.counters.best_step
+        )
+
+    def evaluate(self) -> RunResult:
+        """Test the model of checkpoint_path, and save replays if asked to."""
+        folder = self.load_checkpoint(for_training=False)
+        self._header("Evaluating")
+        self.console.say(f"Weights from {folder}")
+        logger = MetricLogger(self.folder.metrics, sinks=self._sinks)
+        self._cleanup.callback(logger.close)
+        result = run_test(self.parts.tester, self.config.test_nepisode, round_number=0, env_steps=0)
+        metrics = result.metrics()
+        logger.log(metrics, 0)
+        if self.config.save_replay:
+            self.replays()
+        return RunResult(self.folder.path, metrics)
+
+    def replays(self) -> list[Path]:
+        """Write replays of the present policy, played on a copy of their own."""
+        config, spec = self.config, self.spec
+        env = make_batched(config.env, config.env_args, n_copies=1)
+        scheme = environment_scheme(spec, common_reward=False)
+        player = Rollout(
+            env=env,
+            mac=self.parts.mac,
+            scheme=scheme.extend(self.parts.mac.record_fields()),
+            seeds=SeedTree(config.seed),
+            stream="replay",
+            device=self.device,
+            common_reward=False,
+            reward_scalarisation=config.reward_scalarisation,
+            greedy=config.test_greedy,
+        )
+        try:
+            written = save_replays(player, self.folder.replays, config.replay_episodes)
+        finally:
+            env.close()
+        for path in written:
+            self.console.say(f"Replay: {path}")
+        return written

@@ -1,0 +1,204 @@
+"""The one rollout loop: all copies step together, an ended copy restarts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omg.components.episode_batch import EpisodeBatch
+from omg.components.scheme import Scheme
+from omg.components.seeding import SeedTree
+from omg.controllers.base import Carry, Controller, StepView
+from omg.envs.contract import BatchedEnv
+from omg.runners.staging import EpisodeStaging
+from omg.types import FloatArray, IntArray, Observation, TimeStep
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeStats:
+    """Numbers of finished episodes, one row each."""
+
+    copies: IntArray  # [E]
+    returns: FloatArray  # [E, N], undiscounted sum of each agent's rewards
+    team_returns: FloatArray  # [E], the common reward summed
+    lengths: IntArray  # [E]
+    truncated: NDArray[np.bool_]  # [E]
+    info: Mapping[str, FloatArray]  # environment statistics, [E] each
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Episodes that ended in one step, and their numbers."""
+
+    episodes: EpisodeBatch
+    stats: EpisodeStats
+
+
+def team_reward(reward_BN: FloatArray, *, shared: bool, how: str) -> FloatArray:
+    """One reward per copy [B] from the agents' rewards."""
+    if shared:
+        return reward_BN[:, 0]
+    reduced: FloatArray = reward_BN.mean(1) if how == "mean" else reward_BN.sum(1)
+    return reduced
+
+
+class Rollout:
+    """Plays a controller in a batched environment and hands out finished episodes."""
+
+    def __init__(
+        self,
+        *,
+        env: BatchedEnv,
+        mac: Controller,
+        scheme: Scheme,
+        seeds: SeedTree,
+        stream: str,
+        device: torch.device,
+        common_reward: bool,
+        reward_scalarisation: str,
+        greedy: bool = False,
+    ) -> None:
+        self.env, self.mac, self.greedy = env, mac, greedy
+        self._seeds, self._stream, self._device = seeds, stream, device
+        self._common_reward, self._how = common_reward, reward_scalarisation
+        self._staging = EpisodeStaging(
+            scheme, n_copies=env.n_copies, episode_limit=env.spec.episode_limit
+        )
+        self._generator = seeds.torch(f"{stream}.actions")
+        self._rng = seeds.numpy(f"{stream}.episodes")
+        self._returns = np.zeros((env.n_copies, env.spec.n_agents), np.float64)
+        self._everyone = np.arange(env.n_copies)
+        self.begin(0)
+
+    def begin(self, round_number: int) -> None:
+        """Start afresh in all copies; different numbers give different episodes."""
+        self._generator = self._seeds.torch(f"{self._stream}.actions", round_number)
+        self._rng = self._seeds.numpy(f"{self._stream}.episodes", round_number)
+        seed = self._seeds.integer(f"{self._stream}.env", round_number)
+        self._restart_with(self.env.reset(seed))
+
+    def _restart_with(self, view: Observation) -> None:
+        self._view: Observation | TimeStep = view
+        self._carry: Carry = self.mac.initial_carry(self.env.n_copies)
+        self._last_actions = np.full((self.env.n_copies, self.env.spec.n_agents), -1, np.int64)
+        self._start_episodes(self._everyone)
+
+    def _start_episodes(self, copies: IntArray) -> None:
+        constants = self.mac.begin_episodes(self._carry, copies, self._rng)
+        self._staging.begin(copies, constants)
+        self._last_actions[copies] = -1
+        self._returns[copies] = 0.0
+
+    @torch.inference_mode()
+    def step(self, env_steps: int) -> Finished | None:
+        """One step of every copy; the episodes that ended with it, if any."""
+        view = self._view
+        acted = self.mac.act(
+            StepView(
+                obs=torch.from_numpy(view.obs).to(self._device),
+                state=torch.from_numpy(view.state).to(self._device),
+                avail=torch.from_numpy(view.avail).to(self._device),
+                last_actions=torch.from_numpy(self._last_actions).to(self._device),
+            ),
+            self._carry,
+            env_steps=env_steps,
+            greedy=self.greedy,
+            generator=self._generator,
+        )
+        actions = acted.actions.numpy()
+        step = self.env.step(actions)
+        team = team_reward(step.reward, shared=self.env.spec.shared_reward, how=self._how)
+        self._staging.write(
+            {
+                "state": view.state,
+                "obs": view.obs,
+                "actions": actions,
+                "avail_actions": view.avail,
+                "reward": team[:, None] if self._common_reward else step.reward,
+                "terminated": step.terminated,
+                **acted.extras,
+            }
+        )
+        self._returns += step.reward
+        self._carry = acted.carry
+        self._last_actions = actions.copy()
+        self._view = step
+        finished = self._take_finished(step)
+        restarted = step.dropped
+        if finished is not None:
+            restarted = np.union1d(finished.stats.copies, restarted)
+        if len(restarted):
+            self._start_episodes(restarted)
+        return finished
+
+    def _take_finished(self, step: TimeStep) -> Finished | None:
+        final = step.final
+        if final is None or not len(final.copies):
+            return None
+        copies = final.copies
+        returns = self._returns[copies].astype(np.float32)
+        stats = EpisodeStats(
+            copies=copies,
+            returns=returns,
+            team_returns=team_reward(
+                returns, shared=self.env.spec.shared_reward, how=self._how
+            ).astype(np.float32),
+            lengths=self._staging.lengths(copies),
+            truncated=step.truncated[copies],
+            info={name: step.info[name][copies] for name in self.env.spec.statistics},
+        )
+        last = {"state": final.state, "obs": final.obs, "avail_actions": final.avail}
+        return Finished(self._staging.finish(copies, last), stats)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the loop holds. An environment that cannot be copied in mid-episode abandons
+        its running episodes here, so that the run that goes on equals the one that resumes."""
+        if not self.env.exact_snapshots:
+            self._restart_with(self.env.restart())
+        return {
+            "env": _tensors(self.env.snapshot()),
+            "staging": _tensors(self._staging.snapshot()),
+            "carry": {name: value.cpu().clone() for name, value in self._carry.items()},
+            "last_actions": torch.from_numpy(self._last_actions.copy()),
+            "returns": torch.from_numpy(self._returns.copy()),
+            "generator": self._generator.get_state(),
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._view = self.env.restore(_arrays(state["env"]))
+        self._staging.restore(_arrays(state["staging"]))
+        self._carry = {name: value.to(self._device) for name, value in state["carry"].items()}
+        self._last_actions = state["last_actions"].numpy().copy()
+        self._returns = state["returns"].numpy().copy()
+        self._generator.set_state(state["generator"])
+        self._rng.bit_generator.state = state["rng"]
+
+
+def _tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Arrays as tensors, which load without unpickling code; torch lacks the wide unsigned
+    types, so those keep their bits as int64 under a marked name."""
+    out: dict[str, Any] = {}
+    for name, value in arrays.items():
+        array = np.ascontiguousarray(value).reshape(value.shape)
+        if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+            out[f"{name}|{array.dtype.name}"] = torch.from_numpy(
+                array.view(f"int{8 * array.dtype.itemsize}").copy()
+            )
+        else:
+            out[name] = torch.from_numpy(array.copy())
+    return out
+
+
+def _arrays(tensors: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    out: dict[str, NDArray[Any]] = {}
+    for key, value in tensors.items():
+        name, _, dtype = key.partition("|")
+        array = value.numpy()
+        out[name] = array.view(dtype) if dtype else array
+    return out

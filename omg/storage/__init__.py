@@ -1,0 +1,1 @@
+"""What a run leaves on disk, written so that a crash loses nothing."""

@@ -1,0 +1,119 @@
+"""`models/<step>/`: one .th file per network, opt.th, and meta.json that says what they fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from omg.storage.files import load_tensors, new_folder, read_json, save_tensors
+from omg.types import OmgError
+
+META = "meta.json"
+
+
+def save_models(
+    folder: Path,
+    *,
+    networks: Mapping[str, nn.Module],
+    optimiser: Mapping[str, Any],
+    meta: Mapping[str, Any],
+) -> None:
+    """Write a model folder in one go."""
+    with new_folder(folder) as part:
+        for name, network in networks.items():
+            save_tensors(part / f"{name}.th", network.state_dict())
+        save_tensors(part / "opt.th", dict(optimiser))
+        (part / META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+
+
+def saved_steps(models: Path) -> list[int]:
+    """Steps that have a folder, ascending."""
+    if not models.is_dir():
+        return []
+    return sorted(int(path.name) for path in models.iterdir() if path.name.isdecimal())
+
+
+def prune_models(models: Path, keep: int) -> None:
+    """Delete all but the newest `keep` step folders; 0 keeps everything."""
+    for step in saved_steps(models)[:-keep] if keep else []:
+        shutil.rmtree(models / str(step), ignore_errors=True)
+
+
+def find_model_folder(checkpoint_path: str, load_step: int) -> Path:
+    """The folder a user means by a run, its models folder, or a folder with an agent.th."""
+    path = Path(checkpoint_path).expanduser()
+    if not path.is_dir():
+        raise OmgError(f"checkpoint_path={checkpoint_path} is not a folder. Check the path.")
+    if (path / "agent.th").is_file():
+        return path
+    models = path / "models" if (path / "models").is_dir() else path
+    steps = saved_steps(models)
+    if not steps:
+        for name in ("last", "best"):
+            if (models / name / "agent.th").is_file():
+                return models / name
+        raise OmgError(
+            f"checkpoint_path={checkpoint_path} holds no saved model. Give a run's folder, its "
+            "models folder, or a folder with an agent.th."
+        )
+    step = max(steps) if load_step == 0 else min(steps, key=lambda s: abs(s - load_step))
+    return models / str(step)
+
+
+def check_meta(folder: Path, wanted: Mapping[str, Any]) -> None:
+    """Compare what the weights were trained with to what this run would feed them."""
+    if not (folder / META).is_file():
+        return
+    found = read_json(folder / META)
+    if found.get("env") != wanted["env"]:
+        raise OmgError(
+            f"{folder} was trained on env={found.get('env')}, this run uses env={wanted['env']}. "
+            "Load a checkpoint of the same environment, or change --env-config."
+        )
+    differences = [
+        (group, key, found[group].get(key), value)
+        for group in ("shapes", "policy")
+        for key, value in wanted[group].items()
+        if isinstance(found.get(group), dict) and found[group].get(key, value) != value
+    ]
+    if len(differences) > 1:  # the input's width follows from the others
+        differences = [d for d in differences if d[1] != "input_dim"]
+    if differences:
+        told = "; ".join(f"{key}={old} there, {new} here" for _, key, old, new in differences)
+        settings = [f"{key}={old}" for group, key, old, _ in differences if group == "policy"]
+        advice = (
+            f"Run with the settings it was trained with ({', '.join(settings)})"
+            if settings and not any(group == "shapes" for group, *_ in differences)
+            else f"It was trained with env_args={found.get('env_args')}; use the same"
+        )
+        raise OmgError(f"{folder} does not fit this run: {told}. {advice}, or load another.")
+
+
+def load_networks(folder: Path, networks: Mapping[str, nn.Module]) -> None:
+    """Load every network's file; all of them are read before any weight is changed."""
+    states: dict[str, Any] = {}
+    for name, network in networks.items():
+        state = load_tensors(folder / f"{name}.th")
+        current = network.state_dict()
+        if not isinstance(state, Mapping) or state.keys() != current.keys():
+            keys = list(state) if isinstance(state, Mapping) else [f"one {type(state).__name__}"]
+            raise OmgError(
+                f"{folder / name}.th holds {', '.join(map(str, keys))}; expected "
+                f"{', '.join(current)}. It belongs to another kind of network (policy_model)."
+            )
+        for key, value in current.items():
+            shape = tuple(state[key].shape) if isinstance(state[key], Tensor) else "none"
+            if shape != value.shape:
+                raise OmgError(
+                    f"{folder / name}.th: {key} has shape {shape}, this run "
+                    f"needs {tuple(value.shape)}. Use the environment and the input settings "
+                    "(obs_is_state, obs_last_action, obs_agent_id) it was trained with."
+                )
+        states[name] = state
+    for name, network in networks.items():
+        network.load_state_dict(states[name])

@@ -1,0 +1,1 @@
+"""Numbers out of a run: files, TensorBoard, trackers, terminal."""
