@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from omg.config.arguments import Arguments, parse_arguments
-from omg.config.loader import load, load_saved
+from omg.config.arguments import Arguments, Update, parse_arguments
+from omg.config.loader import available, load, load_saved
 from omg.config.schema import Config
 from omg.run import Run, RunResult
 from omg.storage.run_folder import RunFolder, create_run_folder, find_run_to_resume
@@ -30,44 +31,47 @@ RESUME_MAY_CHANGE = frozenset(
 )
 
 
-def _resume_value(arguments: Arguments) -> bool | str:
-    values = [u.value for u in arguments.updates if u.path == "resume"]
-    return values[-1] if values else False
-
-
 def plan(words: Sequence[str]) -> tuple[Config, RunFolder | None]:
     """The configuration of a command line, and the run to continue, if any."""
     arguments = parse_arguments(words)
-    resume = _resume_value(arguments)
-    if not resume:
-        return load(arguments).config, None
-    if isinstance(resume, str) and resume.lower() != "true":
-        folder = RunFolder(Path(resume).expanduser())
+    wanted = load(arguments).config
+    if not wanted.resume:
+        return wanted, None
+    if isinstance(wanted.resume, str):
+        folder = RunFolder(Path(wanted.resume).expanduser())
         if not folder.config.is_file():
-            raise OmgError(f"resume={resume} is not the folder of a run (no config.yaml in it).")
-        wanted = load(arguments).config if arguments.alg or arguments.env else None
+            raise OmgError(
+                f"resume={wanted.resume} is not the folder of a run (no config.yaml in it)."
+            )
+        if not (arguments.alg or arguments.env):
+            wanted = load_saved(folder.config, arguments).config
     else:
-        wanted = load(arguments).config
         folder = find_run_to_resume(wanted)
     saved = load_saved(folder.config, Arguments()).config.as_dict()
-    named = {u.path.split(".")[0] for u in arguments.updates}
-    asked = wanted.as_dict() if wanted else load_saved(folder.config, arguments).config.as_dict()
+    asked = wanted.as_dict()
     for key, value in asked.items():
         if key not in RESUME_MAY_CHANGE and value != saved[key]:
             raise OmgError(
                 f"{folder.path} was started with {key}={saved[key]}, not {value}. A continuation "
                 "cannot change that; start a new run, or leave it out."
             )
-    keep = [u for u in arguments.updates if u.path.split(".")[0] in RESUME_MAY_CHANGE & named]
+    keep = [u for u in arguments.updates if u.path in RESUME_MAY_CHANGE]
+    # The resume state holds newer weights than the checkpoint the run began with.
+    keep.append(Update("checkpoint_path", "", "--resume"))
     return load_saved(folder.config, Arguments(updates=tuple(keep))).config, folder
+
+
+def _sacred_root(config: Config) -> Path:
+    return Path(config.local_results_path).expanduser() / "sacred"
 
 
 def _execute(config: Config, folder: RunFolder, *, resume: bool, sacred_run: Any) -> RunResult:
     notes: dict[str, str] = {}
     sinks: tuple[ScalarSink, ...] = ()
     if sacred_run is not None:
-        where = Path(config.local_results_path) / "sacred" / str(sacred_run._id)
-        notes = {"sacred": f"id {sacred_run._id}, {where}"}
+        notes = {"sacred": f"id {sacred_run._id}, {_sacred_root(config) / str(sacred_run._id)}"}
+        if config.mongo_url:
+            notes["mongo"] = f"{_without_password(config.mongo_url)}, database {config.db_name}"
         sinks = (sacred_run.log_scalar,)
         sacred_run.info["run_folder"] = str(folder.path)
     with Run(config, folder, sinks=sinks, notes=notes) as run:
@@ -85,9 +89,8 @@ def _with_sacred(config: Config, folder: RunFolder, *, resume: bool) -> RunResul
     SETTINGS["CONFIG"]["READ_ONLY_CONFIG"] = False
     experiment = Experiment("omg", save_git_info=False)
     experiment.logger = logging.getLogger("omg.sacred")
-    experiment.logger.setLevel(logging.ERROR)
-    observer = FileStorageObserver(Path(config.local_results_path).expanduser() / "sacred")
-    experiment.observers.append(observer)
+    experiment.logger.setLevel(logging.CRITICAL)  # failures are reported once, by us
+    experiment.observers.append(FileStorageObserver(_sacred_root(config)))
     if config.mongo_url:
         experiment.observers.append(_mongo(config))
     experiment.add_config(config.as_dict())
@@ -111,15 +114,20 @@ def _mongo(config: Config) -> Any:
         ) from error
     from sacred.observers import MongoObserver
 
-    client: Any = pymongo.MongoClient(config.mongo_url, serverSelectionTimeoutMS=5000)
     try:
+        client: Any = pymongo.MongoClient(config.mongo_url, serverSelectionTimeoutMS=5000)
         client.admin.command("ping")
-    except pymongo.errors.PyMongoError as error:
+    except (pymongo.errors.PyMongoError, ValueError) as error:
+        reason = str(error).split(" (configured timeouts")[0].split(", Timeout:")[0]
         raise OmgError(
-            f"mongo_url={config.mongo_url} does not answer: {str(error)[:120]}. Check the URL, or "
-            "leave it out to record to files only."
+            f"mongo_url={_without_password(config.mongo_url)} does not answer: {reason}. Check "
+            "the URL, or leave it out to record to files only."
         ) from error
     return MongoObserver(client=client, db_name=config.db_name)
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(//[^:/@]*):[^@/]*@", r"\1:***@", url)
 
 
 def train(words: Sequence[str]) -> RunResult:
@@ -127,7 +135,16 @@ def train(words: Sequence[str]) -> RunResult:
     config, resumed = plan(words)
     folder = resumed or create_run_folder(config)
     go = _with_sacred if config.use_sacred else _without_sacred
-    result = go(config, folder, resume=resumed is not None)
+    try:
+        result = go(config, folder, resume=resumed is not None)
+    except RunInterrupted as stop:
+        if folder.resume_steps():
+            raise RunInterrupted(
+                f"Continue with --resume={folder.path} or the same command and --resume."
+            ) from stop
+        raise
+    finally:
+        folder.discard_if_unused()
     if not config.quiet or config.evaluate:
         _closing_lines(config, result)
     return result
@@ -139,16 +156,26 @@ def _without_sacred(config: Config, folder: RunFolder, *, resume: bool) -> RunRe
 
 def _closing_lines(config: Config, result: RunResult) -> None:
     shown = result.metrics
-    print(
-        f"Test over {config.test_nepisode} episodes: return {shown['test_return_mean']:.3f} "
-        f"± {shown['test_return_std']:.3f}, {shown['test_ep_length_mean']:.1f} steps per episode"
-    )
+    if shown:
+        print(
+            f"Test over {config.test_nepisode} episodes: return {shown['test_return_mean']:.3f} "
+            f"± {shown['test_return_std']:.3f}, {shown['test_ep_length_mean']:.1f} steps per "
+            "episode"
+        )
+    else:
+        print(f"The run had reached t_max={config.t_max:,} before. Raise t_max to train on.")
     if result.best_return is not None:
         print(f"Best test: {result.best_return:.3f} at step {result.best_step:,}")
     print(f"Everything is in {result.folder}")
 
 
-def report_errors(debug: bool, action: Any) -> int:
+def wants_debug(words: Sequence[str]) -> bool:
+    """Whether a command line asks for tracebacks; works on one that cannot be read, too."""
+    asked = re.compile(r"--debug|(--)?debug=(true|1|yes|on)", re.IGNORECASE)
+    return any(asked.fullmatch(word) for word in words)
+
+
+def report_errors(debug: bool, action: Callable[[], Any]) -> int:
     """Run something; bad input and failures become sentences and exit codes."""
     try:
         action()
@@ -157,11 +184,8 @@ def report_errors(debug: bool, action: Any) -> int:
             traceback.print_exc()
         print(f"omg: {error}", file=sys.stderr)
         return error.exit_code
-    except RunInterrupted:
-        print("omg: interrupted. Continue with the same command and --resume.", file=sys.stderr)
-        return 130
-    except KeyboardInterrupt:
-        print("omg: interrupted.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"omg: interrupted. {stop}".rstrip(), file=sys.stderr)
         return 130
     except Exception as error:
         if debug:
@@ -178,5 +202,19 @@ def report_errors(debug: bool, action: Any) -> int:
 
 def main(words: Sequence[str]) -> int:
     """`python main.py …` and `omg train …`."""
-    debug = any(w in ("--debug", "--debug=True", "--debug=true", "debug=True") for w in words)
-    return report_errors(debug, lambda: train(words))
+    if not words or "--help" in words or "-h" in words:
+        print(usage(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    return report_errors(wants_debug(words), lambda: train(words))
+
+
+def usage() -> str:
+    return (
+        "Usage: omg train --config=<alg> --env-config=<env> [--key=value …] [--flag] "
+        "[with a.b=c …]\n"
+        f"  alg: {', '.join(available('algs'))}\n"
+        f"  env: {', '.join(available('envs'))}\n"
+        "  keys: omg config show --config=<alg> --env-config=<env>\n"
+        "Example: omg train --config=qmix --env-config=foraging "
+        "with env_args.key=Foraging-5x5-2p-1f-v3 t_max=100000"
+    )

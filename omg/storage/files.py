@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,11 +95,13 @@ def load_tensors(
 ) -> Any:
     """Tensors and plain values only; nothing is executed while loading."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise OmgError(f"{path} does not exist. Check checkpoint_path and load_step.") from error
-    except OSError as error:
-        raise OmgError(f"{path} cannot be read: {error.strerror or error}. {advice}") from error
+    except (PermissionError, IsADirectoryError) as error:
+        raise OmgError(f"{path} cannot be read: {error.strerror}. {advice}") from error
     except Exception as error:  # damaged bytes make torch raise nearly anything
         raise OmgError(f"{path} {_damage(path, error)}. {advice}") from error
 

@@ -52,30 +52,35 @@ def episodes(
     rng: np.random.Generator, count: int, *, ending: str, common: bool, padded: bool
 ) -> EpisodeBatch:
     """Random play from random start states; lengths differ when `padded`."""
-    scheme = environment_scheme(SPEC, common_reward=common)
     longest = 6
-    batch = EpisodeBatch(scheme, batch_size=count, max_seq_length=longest + 1 + 2 * padded)
-    for row in range(count):
-        start = int(rng.integers(2))
-        if ending == "terminated":
-            length = 2 - start
-        else:
-            length = int(rng.integers(1, longest + 1)) if padded else longest
-        for t in range(length + 1):
-            where = (start + t) % 2
-            view = torch.eye(2)[where]
-            actions = rng.integers(0, 2, 2)
-            earned = torch.tensor(REWARD[where] / 2 * (actions == 0), dtype=torch.float32)
-            last = t == length
-            step = {
-                "state": view,
-                "obs": view,
-                "avail_actions": torch.from_numpy(AVAILABLE),
-                "actions": torch.zeros(2) if last else torch.from_numpy(actions),
-                "reward": torch.zeros(1)
-                if last
-                else (earned.sum().reshape(1) if common else earned),
-                "terminated": torch.tensor(ending == "terminated" and t == length - 1),
-            }
-            batch.update(step, rows=slice(row, row + 1), steps=slice(t, t + 1))
+    slots = longest + 1 + 2 * padded
+    start = rng.integers(0, 2, count)
+    if ending == "terminated":
+        length = 2 - start
+    else:
+        length = rng.integers(1, longest + 1, count) if padded else np.full(count, longest)
+    time = np.arange(slots)
+    acts = (time < length[:, None])[..., None]  # [B, T, 1]
+    seen = time <= length[:, None]
+    where = (start[:, None] + time) % 2
+    view = np.eye(2, dtype=np.float32)[where] * seen[..., None]
+    actions = rng.integers(0, 2, (count, slots, 2)) * acts
+    earned = (REWARD[where][..., None] / 2 * (actions == 0) * acts).astype(np.float32)
+    batch = EpisodeBatch(
+        environment_scheme(SPEC, common_reward=common), batch_size=count, max_seq_length=slots
+    )
+    batch.update(
+        {
+            "state": view,
+            "obs": np.repeat(view[:, :, None], 2, 2),
+            "avail_actions": np.broadcast_to(
+                AVAILABLE & seen[..., None, None], (count, slots, 2, 3)
+            ).copy(),
+            "actions": actions,
+            "reward": earned.sum(-1, keepdims=True) if common else earned,
+            "terminated": (time == length[:, None] - 1) & (ending == "terminated"),
+        },
+        mark_filled=False,
+    )
+    batch.filled[:] = torch.from_numpy(seen)
     return batch

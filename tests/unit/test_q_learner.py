@@ -143,7 +143,7 @@ def slow_targets(
             for n in range(n_agents):
                 allowed = [a for a in range(3) if batch["avail_actions"][b, t + 1, n, a]]
                 choose = online if config.double_q else target
-                best = max(allowed, key=lambda a: float(choose[t + 1][n, a]))
+                best = max(allowed, key=lambda a: choose[t + 1][n, a].item())
                 following.append(target[t + 1][n, best])
             value = torch.stack(following)
             chosen = online[t][torch.arange(n_agents), batch["actions"][b, t]]
