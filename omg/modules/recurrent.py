@@ -7,10 +7,13 @@ import math
 import torch
 from torch import Tensor, nn
 
+from omg.modules.kernels.gru import gru_kernel, run_gru
+
 
 class GRUCore(nn.Module):
     """A GRU with `nn.GRUCell`'s parameter names, so PyMARL's checkpoints load, and with a
-    whole-sequence call, so that no Python loop over time is needed."""
+    whole-sequence call, so that no Python loop over time is needed. On a CPU with a C compiler
+    the sequence runs in our own kernel; elsewhere in torch's."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -31,6 +34,10 @@ class GRUCore(nn.Module):
 
     def unroll(self, inputs_TRI: Tensor, hidden: Tensor) -> Tensor:
         """All steps: inputs [T, R, I], hidden before the first [R, H] -> hiddens [T, R, H]."""
+        kernel, _ = gru_kernel()
+        if kernel is not None and kernel.fits(inputs_TRI, self.hidden_size):
+            gi = nn.functional.linear(inputs_TRI, self.weight_ih, self.bias_ih)
+            return run_gru(kernel, gi, hidden, self.weight_hh, self.bias_hh)
         weights: list[Tensor] = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
         out, _ = torch.gru(
             inputs_TRI, hidden.unsqueeze(0), weights, True, 1, 0.0, self.training, False, False

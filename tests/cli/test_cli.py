@@ -131,6 +131,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         timeout=120,
         check=False,
         cwd=results.parent.parent,
+        env={**os.environ, "COLUMNS": "40"},  # a narrow window must not break paths
     )
     return Trained(results, Answer(done.returncode, done.stdout, done.stderr))
 

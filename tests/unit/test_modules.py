@@ -141,7 +141,13 @@ def test_dueling_values_average_to_the_state_value(rows, hidden, actions, seed):
     q, value = head(features), head.value(features)
     torch.testing.assert_close(q.mean(-1, keepdim=True), value)
     advantage = features @ head.weight.T + head.bias
-    torch.testing.assert_close(q - q[..., :1], advantage - advantage[..., :1], atol=1e-5, rtol=0)
+    expected = value + advantage - advantage.sum(-1, keepdim=True) / actions
+    torch.testing.assert_close(q, expected, atol=1e-5, rtol=0)
+    weights, leaves = torch.randn_like(q), [*head.parameters()]
+    for found, slow in zip(
+        gradients(q, weights, leaves), gradients(expected, weights, leaves), strict=True
+    ):
+        torch.testing.assert_close(found, slow, atol=1e-4, rtol=0)
 
 
 @given(batch=sizes, steps=sizes, agents=sizes, seed=seeds)

@@ -287,7 +287,8 @@ def test_a_larger_buffer_takes_over_the_episodes_and_forgets_the_oldest_first(
     inserted, capacity, larger, later
 ):
     small, big, episodes = new_buffer(capacity), new_buffer(capacity + larger), Episodes()
-    small.insert_episode_batch(episodes.batch([2] * inserted))
+    for _ in range(inserted):
+        small.insert_episode_batch(episodes.batch([2]))
     big.load_state_dict(small.state_dict())
     oracle = deque(range(1, inserted + 1)[-capacity:], maxlen=capacity + larger)
     for _ in range(later):
