@@ -30,6 +30,11 @@ def load_attribute(target: str) -> Any:
         missing = (error.name or module_name).split(".")[0]
         if missing == "omg":
             raise
+        if module_name.split(".")[0] == missing and missing not in EXTRAS:
+            raise OmgError(
+                f"'{target}': there is no module '{error.name}'. Check the spelling, or run from "
+                "the folder it lies in."
+            ) from error
         extra = EXTRAS.get(missing)
         hint = f"pip install 'omg-marl[{extra}]'" if extra else f"pip install {missing}"
         raise OmgError(f"'{target}' needs the package '{missing}'. Install it: {hint}") from error
@@ -46,7 +51,7 @@ class Registry(Generic[T], Mapping[str, T]):
     def __getitem__(self, name: str) -> T:
         if name not in self._targets:
             raise OmgError(
-                f"There is no {self.kind} called '{name}'{nearest(name, self._targets)} "
+                f"There is no {self.kind} called '{name}'{nearest(name, self._targets) or '.'} "
                 f"Choose one of: {', '.join(sorted(self._targets))}."
             )
         return cast(T, load_attribute(self._targets[name]))

@@ -12,6 +12,7 @@ from omg.components.episode_batch import EpisodeBatch
 from omg.config.schema import Config
 from omg.controllers.base import Acted, Carry, Controller, StepView
 from omg.controllers.policy import Policy
+from omg.functional.packing import Packing
 from omg.types import EnvSpec
 
 
@@ -43,8 +44,10 @@ class BasicMAC(Controller):
         return Acted(actions, {"hidden": hidden})
 
     def unroll(self, batch: EpisodeBatch) -> Tensor:
-        """Outputs for whole episodes, [B, T, N, A]."""
-        return self.policy.unroll(self.policy.build_inputs(batch))
+        """Outputs for whole episodes, [B, T, N, A]; zeros in the padding."""
+        packing = Packing.of(batch.filled, batch.raw("terminated"))
+        inputs = self.policy.build_inputs(batch, packing)
+        return packing.unpack(self.policy.unroll(inputs, packing))
 
     def networks(self) -> Mapping[str, nn.Module]:
         return {"agent": self.policy.network}

@@ -11,6 +11,7 @@ from torch import Tensor
 from omg.components.episode_batch import EpisodeBatch
 from omg.components.transforms import OneHot
 from omg.controllers.base import StepView
+from omg.functional.packing import Packing
 from omg.types import EnvSpec
 
 
@@ -59,9 +60,9 @@ class InputBuilder:
         """Inputs of one step, [B, N, I]."""
         return self._join(view.obs, view.state, view.last_actions)
 
-    def sequence(self, batch: EpisodeBatch) -> Tensor:
-        """Inputs of whole episodes, time first: [T, B, N, I]."""
-        actions = batch["actions"].transpose(0, 1)
-        last = torch.cat([torch.full_like(actions[:1], -1), actions[:-1]])
-        obs, state = batch["obs"].transpose(0, 1), batch["state"].transpose(0, 1)
+    def packed(self, batch: EpisodeBatch, packing: Packing) -> Tensor:
+        """Inputs of whole episodes without padding, [P, N, I]."""
+        last = packing.pack_previous(batch.raw("actions").to(torch.int16), -1)
+        obs = packing.pack(batch.raw("obs")).to(torch.float32)
+        state = packing.pack(batch.raw("state")).to(torch.float32)
         return self._join(obs, state, last)

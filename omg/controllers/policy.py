@@ -13,6 +13,7 @@ from omg.components.schedules import DecayThenFlat
 from omg.config.schema import Config
 from omg.controllers.base import StepView
 from omg.controllers.inputs import InputBuilder, InputSettings
+from omg.functional.packing import Packing
 from omg.modules.agents import AGENTS, AgentNetwork
 from omg.types import EnvSpec
 
@@ -64,17 +65,20 @@ class Policy:
         outputs, hidden = self.network.step(inputs.flatten(0, 1), hidden_BNH.flatten(0, 1))
         return outputs.view(copies, agents, -1), hidden.view(copies, agents, self.network.carry_dim)
 
-    def build_inputs(self, batch: EpisodeBatch) -> Tensor:
-        """Inputs of whole episodes, [T, B, N, I]; shared by online and target passes."""
-        return self.inputs.sequence(batch)
+    def build_inputs(self, batch: EpisodeBatch, packing: Packing) -> Tensor:
+        """Inputs of whole episodes, [P, N, I]; shared by online and target passes."""
+        return self.inputs.packed(batch, packing)
 
-    def unroll(self, inputs_TBNI: Tensor, network: AgentNetwork | None = None) -> Tensor:
-        """Outputs of whole episodes from zero hidden state, [B, T, N, A]."""
+    def unroll(
+        self, inputs_PNI: Tensor, packing: Packing, network: AgentNetwork | None = None
+    ) -> Tensor:
+        """Outputs of whole episodes from zero hidden state, [P, N, A]."""
         network = network or self.network
-        steps, batch, agents, _ = inputs_TBNI.shape
-        carry = inputs_TBNI.new_zeros(batch * agents, network.carry_dim)
-        outputs = network.unroll(inputs_TBNI.flatten(1, 2), carry)
-        return outputs.view(steps, batch, agents, -1).transpose(0, 1)
+        slots, agents, _ = inputs_PNI.shape
+        sizes = packing.sizes * agents
+        carry = inputs_PNI.new_zeros(int(sizes[0]), network.carry_dim)
+        outputs = network.unroll_packed(inputs_PNI.flatten(0, 1), sizes, carry)
+        return outputs.view(slots, agents, -1)
 
     def describe(self) -> dict[str, Any]:
         config = self._config

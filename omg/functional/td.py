@@ -1,4 +1,4 @@
-"""One-step temporal-difference targets. Shapes: [B, T, N] values, [B, T, N, A] per action."""
+"""One-step temporal-difference targets. Any leading axes; values [..., N], per action [..., A]."""
 
 from __future__ import annotations
 

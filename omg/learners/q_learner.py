@@ -12,7 +12,7 @@ from omg.components.episode_batch import EpisodeBatch
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.basic import BasicMAC
-from omg.functional.masks import masked_mean, transition_mask
+from omg.functional.packing import Packing
 from omg.functional.td import gather_actions, next_action_values, td_targets
 from omg.learners.base import Learner, Metrics, Progress, blend, make_optimiser
 from omg.modules.mixers import MIXERS, Mixer
@@ -20,7 +20,7 @@ from omg.types import EnvSpec, OmgError
 
 
 class QLearner(Learner):
-    """Minimises the masked mean of (Q(τ_t, a_t) - [r_t + γ (1-d_t) max_a Q'(τ_{t+1}, a)])²."""
+    """Minimises (Q(τ_t, a_t) - [r_t + γ (1-d_t) max_a Q'(τ_{t+1}, a)])², mean over transitions."""
 
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
@@ -62,39 +62,45 @@ class QLearner(Learner):
             hypernet_embed=config.hypernet_embed,
         ).to(device)
 
-    def _mixed(self, mixer: Mixer | None, values_BTN: Tensor, state_BTS: Tensor) -> Tensor:
+    def _mixed(self, mixer: Mixer | None, values_KN: Tensor, state_KS: Tensor) -> Tensor:
         if mixer is None:
-            return values_BTN
-        mixed: Tensor = mixer(values_BTN, state_BTS * self._state_scale)
+            return values_KN
+        mixed: Tensor = mixer(values_KN, state_KS)
         return mixed
 
-    def targets(self, batch: EpisodeBatch, inputs: Tensor, online_q: Tensor) -> Tensor:
-        """r_t + γ (1 - d_t) V'(τ_{t+1}) for all steps at once, [B, T-1, N or 1]."""
+    def targets(
+        self, batch: EpisodeBatch, packing: Packing, inputs: Tensor, online_q: Tensor
+    ) -> Tensor:
+        """r_t + γ (1 - d_t) V'(τ_{t+1}) of all K transitions at once, [K, N or 1]."""
         with torch.no_grad():
-            target_q = self._policy.unroll(inputs, self._target_network)
+            target_q = self._policy.unroll(inputs, packing, self._target_network)
             next_values = next_action_values(
-                online_q[:, 1:],
-                target_q[:, 1:],
-                batch["avail_actions"][:, 1:],
+                online_q[packing.next],
+                target_q[packing.next],
+                packing.take(batch.raw("avail_actions"), packing.next),
                 double=self._config.double_q,
             )
-            next_values = self._mixed(self._target_mixer, next_values, batch["state"][:, 1:])
+            next_state = self._state(batch, packing, packing.next)
             return td_targets(
-                batch["reward"][:, :-1],
-                batch["terminated"][:, :-1],
-                next_values,
+                packing.take(batch["reward"], packing.now),
+                packing.take(batch.raw("terminated"), packing.now),
+                self._mixed(self._target_mixer, next_values, next_state),
                 gamma=self._config.gamma,
             )
 
+    def _state(self, batch: EpisodeBatch, packing: Packing, slots: Tensor) -> Tensor:
+        return packing.take(batch.raw("state"), slots).to(torch.float32) * self._state_scale
+
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
-        mask = transition_mask(batch.filled, batch.raw("terminated")).unsqueeze(-1)
-        inputs = self._policy.build_inputs(batch)
-        q = self._policy.unroll(inputs)
-        chosen = gather_actions(q[:, :-1], batch["actions"][:, :-1])
-        chosen = self._mixed(self.mixer, chosen, batch["state"][:, :-1])
-        targets = self.targets(batch, inputs, q)
+        packing = Packing.of(batch.filled, batch.raw("terminated"))
+        inputs = self._policy.build_inputs(batch, packing)
+        q = self._policy.unroll(inputs, packing)
+        taken = packing.take(batch["actions"], packing.now)
+        state = self._state(batch, packing, packing.now)
+        chosen = self._mixed(self.mixer, gather_actions(q[packing.now], taken), state)
+        targets = self.targets(batch, packing, inputs, q)
         td_error = chosen - targets
-        loss = masked_mean(td_error**2, mask)
+        loss = td_error.square().mean()
 
         self._optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -106,9 +112,9 @@ class QLearner(Learner):
         return {
             "loss": loss.detach(),
             "grad_norm": grad_norm,
-            "td_error_abs": masked_mean(td_error.detach().abs(), mask),
-            "q_taken_mean": masked_mean(chosen.detach(), mask),
-            "target_mean": masked_mean(targets, mask),
+            "td_error_abs": td_error.detach().abs().mean(),
+            "q_taken_mean": chosen.detach().mean(),
+            "target_mean": targets.mean(),
         }
 
     def _update_targets(self, progress: Progress) -> None:

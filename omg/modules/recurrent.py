@@ -32,14 +32,21 @@ class GRUCore(nn.Module):
             inputs, hidden, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         )
 
-    def unroll(self, inputs_TRI: Tensor, hidden: Tensor) -> Tensor:
-        """All steps: inputs [T, R, I], hidden before the first [R, H] -> hiddens [T, R, H]."""
+    def unroll_packed(self, inputs_PI: Tensor, sizes: Tensor, hidden: Tensor) -> Tensor:
+        """All steps of packed rows (see `functional.packing`): step t has sizes[t] rows (int64 on
+        the CPU, never increasing); hidden before the first step [sizes[0], H] -> [P, H]."""
         kernel, _ = gru_kernel()
-        if kernel is not None and kernel.fits(inputs_TRI, self.hidden_size):
-            gi = nn.functional.linear(inputs_TRI, self.weight_ih, self.bias_ih)
-            return run_gru(kernel, gi, hidden, self.weight_hh, self.bias_hh)
+        if kernel is not None and kernel.fits(inputs_PI, self.hidden_size):
+            gi = nn.functional.linear(inputs_PI, self.weight_ih, self.bias_ih)
+            return run_gru(kernel, gi, sizes, hidden, self.weight_hh, self.bias_hh)
         weights: list[Tensor] = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
         out, _ = torch.gru(
-            inputs_TRI, hidden.unsqueeze(0), weights, True, 1, 0.0, self.training, False, False
+            inputs_PI, sizes, hidden.unsqueeze(0), weights, True, 1, 0.0, self.training, False
         )
         return out
+
+    def unroll(self, inputs_TRI: Tensor, hidden: Tensor) -> Tensor:
+        """All steps: inputs [T, R, I], hidden before the first [R, H] -> hiddens [T, R, H]."""
+        steps, rows, _ = inputs_TRI.shape
+        sizes = torch.full((steps,), rows, dtype=torch.int64)
+        return self.unroll_packed(inputs_TRI.flatten(0, 1), sizes, hidden).view(steps, rows, -1)

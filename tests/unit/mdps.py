@@ -20,9 +20,7 @@ from omg.components.scheme import environment_scheme
 from omg.types import EnvSpec
 
 GAMMA = 0.5
-SPEC = EnvSpec(
-    name="two-state", n_agents=2, n_actions=3, obs_dim=2, state_dim=2, episode_limit=7
-)
+SPEC = EnvSpec(name="two-state", n_agents=2, n_actions=3, obs_dim=2, state_dim=2, episode_limit=7)
 REWARD = np.array([1.0, 2.0])
 VALUES = {"terminated": np.array([2.0, 2.0]), "truncated": np.array([8 / 3, 10 / 3])}
 # Action 2 would be the best by far if it were available.

@@ -1,11 +1,11 @@
-"""Masks and targets, by hand and by slow loops."""
+"""Packing and targets, by hand and by slow loops."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.functional.masks import masked_mean, transition_mask
+from omg.functional.packing import Packing
 from omg.functional.td import gather_actions, next_action_values, td_targets
 
 sizes = st.integers(1, 5)
@@ -15,6 +15,14 @@ seeds = st.integers(0, 2**32 - 1)
 def bools(text):
     """'110' -> [True, True, False]"""
     return torch.tensor([[c == "1" for c in text]])
+
+
+def transitions(filled, terminated):
+    """1 where a slot is a transition, [B, T - 1]."""
+    packing = Packing.of(filled, terminated)
+    mask = torch.zeros(filled.shape[0], max(filled.shape[1] - 1, 0), dtype=torch.int64)
+    mask[packing.episode[packing.now], packing.time[packing.now]] = 1
+    return mask
 
 
 @pytest.mark.parametrize(
@@ -37,16 +45,7 @@ def bools(text):
 def test_transitions_are_the_steps_with_a_successor_that_no_end_precedes(
     case, filled, terminated, expected
 ):
-    mask = transition_mask(bools(filled), bools(terminated))
-    assert mask.dtype == torch.float32
-    assert mask.tolist() == [expected], case
-
-
-def test_the_transition_mask_leaves_its_arguments_alone():
-    filled, terminated = bools("1111"), bools("0100")
-    transition_mask(filled, terminated)
-    assert filled.all()
-    assert torch.equal(terminated, bools("0100"))
+    assert transitions(bools(filled), bools(terminated)).tolist() == [expected], case
 
 
 @given(lengths=st.lists(st.integers(0, 7), min_size=1, max_size=6), seed=seeds)
@@ -54,35 +53,37 @@ def test_every_step_made_is_a_transition_whether_its_episode_terminated_or_was_c
     torch.manual_seed(seed)
     time, steps = torch.arange(8), torch.tensor(lengths).unsqueeze(1)
     ends = (time == steps - 1) & (torch.rand(len(lengths), 1) < 0.5)
-    assert transition_mask(time <= steps, ends).sum(1).tolist() == lengths
+    assert transitions(time <= steps, ends).sum(1).tolist() == lengths
 
 
-def test_the_masked_mean_weighs_what_counts_and_nothing_else():
-    values = torch.tensor([[1.0, 2.0, 300.0], [4.0, 500.0, 600.0]])
-    mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
-    assert masked_mean(values, mask).item() == pytest.approx(7 / 3)
+lengths_lists = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
 
-def test_the_masked_mean_spreads_its_mask_over_agents():
-    values = torch.tensor([[[1.0, 2.0], [30.0, 40.0]]])
-    assert masked_mean(values, torch.tensor([[[1.0], [0.0]]])).item() == pytest.approx(1.5)
-
-
-def test_the_masked_mean_of_nothing_is_zero():
-    assert masked_mean(torch.ones(2, 3), torch.zeros(2, 3)).item() == 0.0
-
-
-@given(batch=sizes, steps=sizes, agents=sizes, seed=seeds)
-def test_masked_values_reach_neither_the_mean_nor_its_gradient(batch, steps, agents, seed):
+@given(lengths=lengths_lists, seed=seeds)
+def test_packing_lists_every_filled_slot_once_by_time_and_unpacks_to_where_it_was(lengths, seed):
     torch.manual_seed(seed)
-    values = torch.randn(batch, steps, agents, requires_grad=True)
-    mask = (torch.rand(batch, steps, 1) < 0.5).float()
-    counted = [values[b, t, n] for b, t, n in torch.nonzero(mask.expand_as(values)).tolist()]
-    mean = masked_mean(values, mask)
-    expected = sum(counted) / len(counted) if counted else torch.tensor(0.0)
-    torch.testing.assert_close(mean, expected)
-    (gradient,) = torch.autograd.grad(mean, values)
-    torch.testing.assert_close(gradient, mask.expand_as(values) / max(len(counted), 1))
+    filled = torch.arange(8) < torch.tensor(lengths).unsqueeze(1)
+    values = torch.randn(len(lengths), 8, 3) * filled.unsqueeze(-1)
+    packing = Packing.of(filled, torch.zeros_like(filled))
+    slots = list(zip(packing.episode.tolist(), packing.time.tolist(), strict=True))
+    assert sorted(slots) == [(b, t) for b, n in enumerate(lengths) for t in range(n)]
+    assert packing.time.tolist() == sorted(packing.time.tolist())
+    assert packing.sizes.tolist() == [sum(n > t for n in lengths) for t in range(max(lengths))]
+    assert torch.equal(packing.unpack(packing.pack(values)), values)
+
+
+@given(lengths=lengths_lists, seed=seeds)
+def test_packed_neighbours_are_the_steps_before_and_after_in_the_same_episode(lengths, seed):
+    torch.manual_seed(seed)
+    filled = torch.arange(8) < torch.tensor(lengths).unsqueeze(1)
+    packing = Packing.of(filled, torch.zeros_like(filled))
+    assert torch.equal(packing.episode[packing.next], packing.episode[packing.now])
+    assert torch.equal(packing.time[packing.next], packing.time[packing.now] + 1)
+    values = torch.randn(len(lengths), 8)
+    earlier = packing.pack_previous(values, -1.0)
+    for slot, (b, t) in enumerate(zip(packing.episode, packing.time, strict=True)):
+        assert earlier[slot] == (values[b, t - 1] if t > 0 else -1.0)
+    assert torch.equal(packing.take(values, packing.now), packing.pack(values)[packing.now])
 
 
 @st.composite

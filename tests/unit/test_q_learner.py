@@ -12,6 +12,7 @@ from omg.components.episode_batch import EpisodeBatch
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.controllers.basic import BasicMAC
+from omg.functional.packing import Packing
 from omg.learners.base import Progress
 from omg.learners.q_learner import QLearner
 from omg.types import OmgError
@@ -41,6 +42,7 @@ def learned_values(mac: BasicMAC, learner: QLearner) -> np.ndarray:
         max_seq_length=1,
     )
     batch.update({"state": views[:, None], "obs": views[:, None, None].expand(2, 1, 2, 2)})
+    assert batch.filled.all()
     with torch.no_grad():
         q = mac.unroll(batch)[:, 0, :, :2]  # [state, agent, action]
         if learner.mixer is None:
@@ -82,7 +84,9 @@ def test_values_of_the_two_state_game_are_those_solved_by_hand(
     np.testing.assert_allclose(values, expected, atol=0.06)
 
 
-@pytest.mark.parametrize("words", [["--dueling"], ["--double_q=False"], ["--target_update_tau=0.1"]])
+@pytest.mark.parametrize(
+    "words", [["--dueling"], ["--double_q=False"], ["--target_update_tau=0.1"]]
+)
 def test_variants_reach_the_values_solved_by_hand(words: list[str]) -> None:
     _, mac, learner = make(
         *("--policy_model=mlp", "--optimizer=adam", "--lr=0.01", "--target_update_interval=10"),
@@ -172,10 +176,12 @@ def test_whole_sequence_targets_loss_and_gradient_equal_a_slow_per_step_referenc
     )
     slow, slow_loss = slow_targets(config, mac, learner, batch)
     slow_grads = torch.autograd.grad(slow_loss, learner._parameters)
-    inputs = mac.policy.build_inputs(batch)
-    fast = learner.targets(batch, inputs, mac.policy.unroll(inputs))
-    known = ~slow.isnan()
-    torch.testing.assert_close(fast[known], slow[known], atol=1e-5, rtol=1e-5)
+    packing = Packing.of(batch.filled, batch["terminated"])
+    inputs = mac.policy.build_inputs(batch, packing)
+    fast = learner.targets(batch, packing, inputs, mac.policy.unroll(inputs, packing))
+    assert len(packing.now) == int((~slow[..., 0].isnan()).sum())
+    expected = slow[packing.episode[packing.now], packing.time[packing.now]]
+    torch.testing.assert_close(fast, expected, atol=1e-5, rtol=1e-5)
     metrics = learner.train(batch, Progress(0, 0, 0))
     torch.testing.assert_close(metrics["loss"], slow_loss.detach(), atol=1e-5, rtol=1e-5)
     for parameter, expected in zip(learner._parameters, slow_grads, strict=True):
@@ -188,9 +194,7 @@ def test_padding_changes_neither_loss_nor_gradient(extra: int, garbage: bool, se
     batch = mdps.episodes(
         np.random.default_rng(seed), 4, ending="truncated", common=True, padded=True
     )
-    longer = EpisodeBatch(
-        batch.scheme, batch_size=4, max_seq_length=batch.max_seq_length + extra
-    )
+    longer = EpisodeBatch(batch.scheme, batch_size=4, max_seq_length=batch.max_seq_length + extra)
     for name in batch.scheme.fields:
         longer.raw(name)[:, : batch.max_seq_length] = batch.raw(name)
     longer.filled[:, : batch.max_seq_length] = batch.filled
@@ -237,9 +241,8 @@ def test_state_dict_restores_targets_and_optimiser_so_that_the_next_update_is_th
     _, _, learner = make()
     for number, batch in enumerate(batches[:3]):
         learner.train(batch, Progress(0, number, 0))
-    state = {k: v for k, v in learner.state_dict().items()}
     state = torch.utils._pytree.tree_map(
-        lambda x: x.clone() if isinstance(x, torch.Tensor) else x, state
+        lambda x: x.clone() if isinstance(x, torch.Tensor) else x, learner.state_dict()
     )
     _, _, other = make()
     other.load_state_dict(state)

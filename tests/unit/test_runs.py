@@ -132,8 +132,10 @@ def test_a_loaded_checkpoint_plays_like_the_run_that_saved_it(
     reference: Path, tmp_path: Path
 ) -> None:
     result = train(
-        [*SMALL, f"--local_results_path={tmp_path}", "--evaluate", "--save_replay"]
-        + [f"--checkpoint_path={reference}", "--replay_episodes=1"]
+        [
+            *(*SMALL, f"--local_results_path={tmp_path}", "--evaluate", "--save_replay"),
+            *(f"--checkpoint_path={reference}", "--replay_episodes=1"),
+        ]
     )
     torch.testing.assert_close(
         weights(reference, "1500"), weights(reference, "last"), atol=0, rtol=0

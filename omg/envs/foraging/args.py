@@ -98,7 +98,7 @@ class ForagingArgs(BaseModel):
             field = str(first["loc"][0])
             if first["type"] == "extra_forbidden":
                 raise OmgError(
-                    f"Foraging has no argument '{field}'{nearest(field, cls.model_fields)} "
+                    f"Foraging has no argument '{field}'{nearest(field, cls.model_fields) or '.'} "
                     f"Choose among: {', '.join(cls.model_fields)}."
                 ) from error
             raise OmgError(f"Foraging argument '{field}': {first['msg']}.") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 
@@ -31,8 +32,16 @@ class AgentNetwork(nn.Module):
         """inputs [R, I], carry [R, carry_dim] -> outputs [R, A], carry."""
 
     @abstractmethod
+    def unroll_packed(self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor) -> Tensor:
+        """Whole sequences without padding: step t has sizes[t] of the P rows, never more than
+        the step before (`functional.packing`); carry [sizes[0], carry_dim] -> outputs [P, A]."""
+
     def unroll(self, inputs_TRI: Tensor, carry: Tensor) -> Tensor:
-        """inputs [T, R, I] from the carry before the first step -> outputs [T, R, A]."""
+        """Sequences of equal length: inputs [T, R, I] -> outputs [T, R, A]."""
+        steps, rows, _ = inputs_TRI.shape
+        sizes = torch.full((steps,), rows, dtype=torch.int64)
+        outputs = self.unroll_packed(inputs_TRI.flatten(0, 1), sizes, carry)
+        return outputs.view(steps, rows, -1)
 
 
 class ActionHead(nn.Linear):

@@ -35,6 +35,6 @@ class MLPAgent(AgentNetwork):
     def step(self, inputs: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         return self.head(self.body(inputs)), carry
 
-    def unroll(self, inputs_TRI: Tensor, carry: Tensor) -> Tensor:
-        out: Tensor = self.head(self.body(inputs_TRI))
+    def unroll_packed(self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor) -> Tensor:
+        out: Tensor = self.head(self.body(inputs_PI))
         return out

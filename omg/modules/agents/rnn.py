@@ -33,6 +33,7 @@ class RNNAgent(AgentNetwork):
         hidden = self.rnn(torch.relu(self.fc1(inputs)), carry)
         return self.fc2(hidden), hidden
 
-    def unroll(self, inputs_TRI: Tensor, carry: Tensor) -> Tensor:
-        out: Tensor = self.fc2(self.rnn.unroll(torch.relu(self.fc1(inputs_TRI)), carry))
+    def unroll_packed(self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor) -> Tensor:
+        hidden = self.rnn.unroll_packed(torch.relu(self.fc1(inputs_PI)), sizes, carry)
+        out: Tensor = self.fc2(hidden)
         return out

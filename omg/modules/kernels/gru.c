@@ -39,9 +39,10 @@ INLINE vec choose(ivec mask, vec a, vec b) {
     return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
 }
 
-/* e^x, relative error about 1e-7; x is clamped to where float32 has normal results. */
+/* e^x, relative error about 1e-7; x is clamped to ±40, where products of two results are finite
+ * and a sigmoid has long been 0 or 1. */
 INLINE vec vexp(vec x) {
-    const vec hi = splat(88.0f), lo = splat(-87.0f);
+    const vec hi = splat(40.0f), lo = splat(-40.0f);
     x = choose(x > hi, hi, x);
     x = choose(x < lo, lo, x);
     const vec magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
@@ -58,6 +59,14 @@ INLINE vec vexp(vec x) {
     p = p * r + splat(1.0f);
     p = p * r + splat(1.0f);
     return (vec)((ivec)p + whole);
+}
+
+/* 1 / (1 + e^-x) and 1 / (1 + e^-y) with one division. */
+INLINE void vsigmoid2(vec x, vec y, vec *sx, vec *sy) {
+    const vec one = splat(1.0f), ex = one + vexp(-x), ey = one + vexp(-y);
+    const vec inverse = one / (ex * ey);
+    *sx = inverse * ey;
+    *sy = inverse * ex;
 }
 
 INLINE vec vsigmoid(vec x) { return splat(1.0f) / (splat(1.0f) + vexp(-x)); }
@@ -95,8 +104,8 @@ INLINE void forward_tile(const int M, int H, int unit, const float *restrict pan
     }
 #pragma GCC unroll 8
     for (int i = 0; i < M; i++, gi += 3 * H, h += H, out += H) {
-        const vec rr = vsigmoid(r[i] + LOAD(gi + unit));
-        const vec zz = vsigmoid(z[i] + LOAD(gi + H + unit));
+        vec rr, zz;
+        vsigmoid2(r[i] + LOAD(gi + unit), z[i] + LOAD(gi + H + unit), &rr, &zz);
         const vec nn = vtanh(LOAD(gi + 2 * H + unit) + rr * a[i]);
         STORE(out + unit, nn + zz * (LOAD(h + unit) - nn));
         if (saved) {
@@ -109,19 +118,23 @@ INLINE void forward_tile(const int M, int H, int unit, const float *restrict pan
     }
 }
 
-/* gi [T,R,3H], h0 [R,H], panels [H/VL][H][3][VL], bias [3H] -> out [T,R,H]; saved [T,R,4H] or
- * NULL. A block of rows goes through all steps; a panel serves the whole block while it is hot. */
-void gru_forward(int T, int R, int H, int threads, const float *gi, const float *h0,
-                 const float *panels, const float *bias, float *out, float *saved) {
+/* Rows are packed: step t has sizes[t] rows (never more than step t-1) and begins at row
+ * offsets[t]; P is the sum of all sizes, R = sizes[0].
+ * gi [P,3H], h0 [R,H], panels [H/VL][H][3][VL], bias [3H] -> out [P,H]; saved [P,4H] or NULL.
+ * A block of rows goes through all steps; a panel serves the whole block while it is hot. */
+void gru_forward(int T, const int64_t *sizes, const int64_t *offsets, int H, int threads,
+                 const float *gi, const float *h0, const float *panels, const float *bias,
+                 float *out, float *saved) {
+    const int R = (int)sizes[0];
     const int blocks = (R + BLOCK - 1) / BLOCK;
     (void)threads;
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
     for (int block = 0; block < blocks; block++) {
         const int first = block * BLOCK;
-        const int last = first + BLOCK < R ? first + BLOCK : R;
-        for (int t = 0; t < T; t++) {
-            const size_t at = (size_t)t * R;
-            const float *h = t ? out + (at - R) * H : h0;
+        for (int t = 0; t < T && first < sizes[t]; t++) {
+            const int last = first + BLOCK < sizes[t] ? first + BLOCK : (int)sizes[t];
+            const size_t at = offsets[t];
+            const float *h = t ? out + offsets[t - 1] * H : h0;
             for (int unit = 0; unit < H; unit += VL) {
                 const float *panel = panels + (size_t)unit * 3 * H;
                 int row = first;
@@ -187,23 +200,25 @@ INLINE void backward_gates(int H, const float *dout, const float *h, const float
     }
 }
 
-/* dout [T,R,H] -> dgi [T,R,3H], da [T,R,H] (gradient of a), dh0 [R,H]. panels hold W_hh as
- * [H/2VL][3H][2VL]; scratch holds 3H floats for every row. */
-void gru_backward(int T, int R, int H, int threads, const float *dout, const float *h0,
-                  const float *panels, const float *out, const float *saved, float *dgi,
-                  float *da, float *dh0, float *scratch) {
+/* dout [P,H] -> dgi [P,3H], da [P,H] (gradient of a), dh0 [R,H]. panels hold W_hh as
+ * [H/2VL][3H][2VL]; scratch holds 3H floats for each of the R rows. */
+void gru_backward(int T, const int64_t *sizes, const int64_t *offsets, int H, int threads,
+                  const float *dout, const float *h0, const float *panels, const float *out,
+                  const float *saved, float *dgi, float *da, float *dh0, float *scratch) {
+    const int R = (int)sizes[0];
     const int blocks = (R + BLOCK - 1) / BLOCK;
     (void)threads;
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
     for (int block = 0; block < blocks; block++) {
         const int first = block * BLOCK;
-        const int last = first + BLOCK < R ? first + BLOCK : R;
+        const int rows = first + BLOCK < R ? BLOCK : R - first;
         float *carry = dh0; /* the gradient of h, step by step backwards, ends as that of h0 */
-        memset(carry + (size_t)first * H, 0, sizeof(float) * (last - first) * H);
+        memset(carry + (size_t)first * H, 0, sizeof(float) * rows * H);
         for (int t = T - 1; t >= 0; t--) {
+            const int last = first + BLOCK < sizes[t] ? first + BLOCK : (int)sizes[t];
             for (int row = first; row < last; row++) {
-                const size_t at = (size_t)t * R + row;
-                const float *h = t ? out + (at - R) * H : h0 + (size_t)row * H;
+                const size_t at = offsets[t] + row;
+                const float *h = t ? out + (offsets[t - 1] + row) * H : h0 + (size_t)row * H;
                 backward_gates(H, dout + at * H, h, saved + at * 4 * H, dgi + at * 3 * H,
                                da + at * H, scratch + (size_t)row * 3 * H, carry + (size_t)row * H);
             }

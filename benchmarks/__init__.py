@@ -1,0 +1,1 @@
+"""Ratios to the reference points, each measured in one run: `make bench`."""

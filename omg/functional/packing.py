@@ -1,0 +1,66 @@
+"""Episodes without their padding: every filled slot once, ordered by time.
+
+A batch of episodes of different lengths is mostly padding when agents get good. Learners work on
+the P filled slots instead: slot (b, t) lies at offset[t] + rank(b), episodes ranked by length,
+longest first, so that step t of all episodes that reach it is one contiguous piece.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Index tensors between the padded [B, T] and the packed [P] arrangement."""
+
+    shape: tuple[int, int]  # (B, T)
+    episode: Tensor  # [P], b of every packed slot
+    time: Tensor  # [P], t of every packed slot
+    sizes: Tensor  # [T'], episodes that reach step t; on the CPU, never increasing
+    now: Tensor  # [K], packed slots that are transitions
+    next: Tensor  # [K], packed slots that follow them
+
+    @classmethod
+    def of(cls, filled_BT: Tensor, terminated_BT: Tensor) -> Packing:
+        """Slots are filled from the start of an episode without gaps. The last one holds only the
+        last observation, so it is a successor and never a transition; neither is a slot behind
+        a termination."""
+        batch, steps = filled_BT.shape
+        device = filled_BT.device
+        lengths = filled_BT.sum(1)
+        order = torch.argsort(lengths, descending=True, stable=True)
+        reached = torch.arange(steps, device=device).unsqueeze(1) < lengths[order]  # [T, B]
+        time, rank = reached.nonzero(as_tuple=True)
+        sizes = reached.sum(1)
+        sizes = sizes[sizes > 0]
+        offsets = torch.cumsum(sizes, 0) - sizes
+        episode = order[rank]
+        usable = time + 1 < lengths[episode]
+        before = (time - 1).clamp(min=0)
+        usable &= ~(terminated_BT[episode, before].bool() & (time > 0))
+        now = usable.nonzero(as_tuple=True)[0]
+        following = offsets[time[now] + 1] + rank[now]
+        return cls((batch, steps), episode, time, sizes.cpu(), now, following)
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """[B, T, …] -> [P, …]."""
+        return padded[self.episode, self.time]
+
+    def take(self, padded: Tensor, slots: Tensor) -> Tensor:
+        """Some packed slots of a padded tensor, e.g. `take(reward, packing.now)`: [K, …]."""
+        return padded[self.episode[slots], self.time[slots]]
+
+    def pack_previous(self, padded: Tensor, fill: float) -> Tensor:
+        """The value one step earlier, [P, …]; `fill` at an episode's first step."""
+        earlier = padded[self.episode, (self.time - 1).clamp(min=0)]
+        first = (self.time == 0).view(-1, *[1] * (padded.dim() - 2))
+        return earlier.masked_fill(first, fill)
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """[P, …] -> [B, T, …], zeros in the padding."""
+        padded = packed.new_zeros(*self.shape, *packed.shape[1:])
+        return padded.index_put((self.episode, self.time), packed)
