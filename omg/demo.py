@@ -9,7 +9,7 @@ from omg.evaluation.curves import draw_curves, label_of, read_curve, sparkline
 from omg.main import train
 
 TASK = "Foraging-5x5-2p-1f-v3"
-STEPS = 120_000
+STEPS = 60_000
 
 
 def run_demo(results: str, *, steps: int = STEPS, seed: int = 1) -> Path:
@@ -19,7 +19,7 @@ def run_demo(results: str, *, steps: int = STEPS, seed: int = 1) -> Path:
         [
             *("--config=qmix", "--env-config=foraging", f"--seed={seed}", f"--t_max={steps}"),
             *(f"--local_results_path={results}", "--save_replay", "--label=demo"),
-            *("--test_interval=10000", "--log_interval=10000"),
+            *("--test_interval=5000", "--log_interval=5000"),
             *("with", f"env_args.key={TASK}"),
         ]
     )
