@@ -53,7 +53,9 @@ def training() -> dict[str, float]:
 
 
 def update() -> dict[str, float]:
-    return compare(lambda: 1 / ours.update_seconds(12), lambda: 1 / measure.measure_update(n=8))
+    return compare(
+        lambda: 1 / ours.update_seconds(12), lambda: 1 / measure.measure_update(n=8, state_size=15)
+    )
 
 
 def gru() -> dict[str, float]:
@@ -61,7 +63,7 @@ def gru() -> dict[str, float]:
 
 
 def storage() -> dict[str, float]:
-    sizes = Sizes(n_agents=2, obs_size=15, state_size=30, n_actions=6, episode_limit=50)
+    sizes = Sizes(n_agents=2, obs_size=15, state_size=15, n_actions=6, episode_limit=50)
     mine, theirs = float(ours.stored_bytes()), float(bytes_per_transition(sizes))
     return {"ours": mine, "reference": theirs, "ratio": mine / theirs}
 

@@ -20,6 +20,7 @@ def run_demo(results: str, *, steps: int = STEPS, seed: int = 1) -> Path:
             *("--config=qmix", "--env-config=foraging", f"--seed={seed}", f"--t_max={steps}"),
             *(f"--local_results_path={results}", "--save_replay", "--label=demo"),
             *("--test_interval=5000", "--log_interval=5000"),
+            *("--runner_log_interval=5000", "--learner_log_interval=5000"),
             *("with", f"env_args.key={TASK}"),
         ]
     )

@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from omg.config.loader import available, load, load_saved
 from omg.config.schema import Config
 from omg.run import Run, RunResult
 from omg.storage.run_folder import RunFolder, create_run_folder, find_run_to_resume
-from omg.telemetry.logger import ScalarSink
 from omg.training import RunInterrupted
 from omg.types import OmgError
 
@@ -65,22 +64,8 @@ def _sacred_root(config: Config) -> Path:
     return Path(config.local_results_path).expanduser() / "sacred"
 
 
-def _execute(config: Config, folder: RunFolder, *, resume: bool, sacred_run: Any) -> RunResult:
-    notes: dict[str, str] = {}
-    sinks: tuple[ScalarSink, ...] = ()
-    if sacred_run is not None:
-        notes = {"sacred": f"id {sacred_run._id}, {_sacred_root(config) / str(sacred_run._id)}"}
-        if config.mongo_url:
-            notes["mongo"] = f"{_without_password(config.mongo_url)}, database {config.db_name}"
-        sinks = (sacred_run.log_scalar,)
-        sacred_run.info["run_folder"] = str(folder.path)
-    with Run(config, folder, sinks=sinks, notes=notes) as run:
-        if config.evaluate:
-            return run.evaluate()
-        return run.train(folder.load_resume() if resume else None)
-
-
-def _with_sacred(config: Config, folder: RunFolder, *, resume: bool) -> RunResult:
+def _with_sacred(run: Run, state: Mapping[str, Any] | None) -> RunResult:
+    config = run.config
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sacred import SETTINGS, Experiment
@@ -97,7 +82,11 @@ def _with_sacred(config: Config, folder: RunFolder, *, resume: bool) -> RunResul
     outcome: list[RunResult] = []
 
     def my_main(_run: Any) -> float | None:
-        outcome.append(_execute(config, folder, resume=resume, sacred_run=_run))
+        notes = {"sacred": f"id {_run._id}, {_sacred_root(config) / str(_run._id)}"}
+        if config.mongo_url:
+            notes["mongo"] = f"{_without_password(config.mongo_url)}, database {config.db_name}"
+        _run.info["run_folder"] = str(run.folder.path)
+        outcome.append(run.go(state, sinks=(_run.log_scalar,), notes=notes))
         return outcome[0].metrics.get("test_return_mean")
 
     experiment.main(my_main)
@@ -134,9 +123,11 @@ def train(words: Sequence[str]) -> RunResult:
     """Run what a command line asks for."""
     config, resumed = plan(words)
     folder = resumed or create_run_folder(config)
-    go = _with_sacred if config.use_sacred else _without_sacred
     try:
-        result = go(config, folder, resume=resumed is not None)
+        # Everything that can be refused is refused before Sacred records a run.
+        with Run(config, folder) as run:
+            state = folder.load_resume() if resumed else None
+            result = _with_sacred(run, state) if config.use_sacred else run.go(state)
     except RunInterrupted as stop:
         if folder.resume_steps():
             raise RunInterrupted(
@@ -148,10 +139,6 @@ def train(words: Sequence[str]) -> RunResult:
     if not config.quiet or config.evaluate:
         _closing_lines(config, result)
     return result
-
-
-def _without_sacred(config: Config, folder: RunFolder, *, resume: bool) -> RunResult:
-    return _execute(config, folder, resume=resume, sacred_run=None)
 
 
 def _closing_lines(config: Config, result: RunResult) -> None:
@@ -205,6 +192,8 @@ def main(words: Sequence[str]) -> int:
     if not words or "--help" in words or "-h" in words:
         print(usage(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # environments of the user, by import path
     return report_errors(wants_debug(words), lambda: train(words))
 
 

@@ -112,19 +112,15 @@ def model_meta(config: Config, spec: EnvSpec, policy: Mapping[str, Any]) -> dict
 
 
 class Run:
-    """One run: builds all parts, trains or evaluates, and always cleans up."""
+    """One run: builds all parts and loads weights on entering, trains or evaluates with `go`, and
+    always cleans up."""
 
-    def __init__(
-        self,
-        config: Config,
-        folder: RunFolder,
-        *,
-        sinks: tuple[ScalarSink, ...] = (),
-        notes: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, config: Config, folder: RunFolder) -> None:
         sanity_check(config)
         self.config, self.folder = config, folder
-        self._sinks, self._notes = sinks, dict(notes or {})
+        self._sinks: tuple[ScalarSink, ...] = ()
+        self._notes: dict[str, str] = {}
+        self._loaded: Path | None = None
         self.console = RunConsole(
             total=config.t_max, log_interval=config.log_interval, quiet=config.quiet
         )
@@ -133,6 +129,8 @@ class Run:
     def __enter__(self) -> Run:
         try:
             self._build()
+            if self.config.checkpoint_path:
+                self._loaded = self.load_checkpoint(for_training=not self.config.evaluate)
         except BaseException:
             self._cleanup.close()
             raise
@@ -190,22 +188,30 @@ class Run:
     def _header(self, state: str) -> None:
         config, spec, parts = self.config, self.spec, self.parts
         weights = sum(p.numel() for n in parts.learner.networks().values() for p in n.parameters())
+        copies, test_copies = parts.rollout.env.n_copies, parts.tester.env.n_copies
         rows = {
             "run": str(self.folder.path),
             **self._notes,
+            "weights": str(self._loaded or ""),
             "environment": f"{spec.name}: {spec.n_agents} agents, {spec.n_actions} actions, "
             f"observation {spec.obs_dim}, state {spec.state_dim}, limit {spec.episode_limit}",
-            "learning": f"{config.learner}, mixer {config.mixer or 'none'}, {config.mac} with "
-            f"{config.policy_model}, {weights:,} parameters on {self.device}",
-            "rollouts": f"runner {config.runner}, {parts.rollout.env.n_copies} copies, tests on "
-            f"{parts.tester.env.n_copies} copies x {config.test_nepisode} episodes",
-            "updates": f"{config.updates_per_episode:g} per episode, {config.batch_size} episodes "
-            f"each, from the first {config.batch_size} episodes on",
-            "replay": f"{config.buffer_size:,} episodes, "
-            f"{parts.buffer.scheme.bytes_per_step()} bytes per step, up to "
-            f"{human_bytes(parts.buffer.byte_estimate())}",
-            "steps": f"{config.t_max:,}, seed {config.seed}",
+            "policy": f"{config.mac} with {config.policy_model}, {weights:,} parameters on "
+            f"{self.device}, {config.learner}, mixer {config.mixer or 'none'}",
+            "tests": f"{config.test_nepisode} episodes on {test_copies} "
+            f"{'copy' if test_copies == 1 else 'copies'}",
         }
+        if not config.evaluate:
+            rows |= {
+                "rollouts": f"runner {config.runner}, {copies} "
+                f"{'copy' if copies == 1 else 'copies'}, {config.t_max:,} steps, "
+                f"seed {config.seed}",
+                "updates": f"{config.updates_per_episode:g} per episode, {config.batch_size} "
+                f"episodes each, from the first {config.batch_size} episodes on",
+                "replay": f"{config.buffer_size:,} episodes, "
+                f"{parts.buffer.scheme.bytes_per_step()} bytes per step, up to "
+                f"{human_bytes(parts.buffer.byte_estimate())}",
+            }
+        rows = {name: value for name, value in rows.items() if value}
         self.console.header(f"{state} {config.name} on {config.env}", rows)
 
     def load_checkpoint(self, *, for_training: bool) -> Path:
@@ -226,10 +232,20 @@ class Run:
         learner.after_load()
         return folder
 
+    def go(
+        self,
+        resume_state: Mapping[str, Any] | None = None,
+        *,
+        sinks: tuple[ScalarSink, ...] = (),
+        notes: Mapping[str, str] | None = None,
+    ) -> RunResult:
+        """Do what the configuration asks for; `sinks` get every metric, `notes` are shown."""
+        self._sinks, self._notes = sinks, dict(notes or {})
+        return self.evaluate() if self.config.evaluate else self.train(resume_state)
+
     def train(self, resume_state: Mapping[str, Any] | None = None) -> RunResult:
         """Train to t_max, from the start, a checkpoint or a resume state."""
         config = self.config
-        loaded = self.load_checkpoint(for_training=True) if config.checkpoint_path else None
         resumed_at = resume_state["metrics_position"] if resume_state else None
         logger = MetricLogger(
             self.folder.metrics,
@@ -243,8 +259,6 @@ class Run:
         if resume_state:
             loop.load_state_dict(resume_state)
         self._header("Resuming" if resume_state else "Training")
-        if loaded:
-            self.console.say(f"Weights from {loaded}")
         if resume_state:
             self.console.say(f"Continuing at step {loop.counters.env_steps:,}.")
         metrics = loop.run()
@@ -256,9 +270,7 @@ class Run:
 
     def evaluate(self) -> RunResult:
         """Test the model of checkpoint_path, and save replays if asked to."""
-        folder = self.load_checkpoint(for_training=False)
         self._header("Evaluating")
-        self.console.say(f"Weights from {folder}")
         logger = MetricLogger(self.folder.metrics, sinks=self._sinks)
         self._cleanup.callback(logger.close)
         result = run_test(self.parts.tester, self.config.test_nepisode, round_number=0, env_steps=0)

@@ -150,6 +150,7 @@ class TrainingLoop:
                 if counters.last_test != counters.env_steps:
                     self._test()
                 self._log_training(force=True)
+                self.console.progress(counters.env_steps, self.logger.latest, force=True)
                 if config.save_model:
                     self._save(str(counters.env_steps))
                     self._save("last")
@@ -168,6 +169,7 @@ class TrainingLoop:
         self._log_training()
         if counters.env_steps - counters.last_test >= config.test_interval:
             self._test()
+        self.console.progress(counters.env_steps, self.logger.latest)
         if config.save_model and counters.env_steps - counters.last_save >= (
             config.save_model_interval
         ):
@@ -222,7 +224,6 @@ class TrainingLoop:
             self._check_finite(means)
             self.logger.log(means, at)
             counters.last_learner_log = at
-        self.console.progress(at, self.logger.latest)
 
     def _test(self) -> None:
         parts, counters = self.parts, self.counters

@@ -28,7 +28,9 @@ THREAD_LIMITS = (
 # How long workers may take to close their environments before they are killed.
 CLOSE_SECONDS = 5.0
 SHOWN_LINES = 8
-ADVICE = "Correct the environment, or set on_failure to 'restart' to drop such episodes and go on."
+ADVICE = (
+    "Correct the environment, or set on_worker_failure=restart to drop such episodes and go on."
+)
 DOING = {"reset_at": "reset", "attach": "start"}
 
 _starting = threading.Lock()

@@ -246,8 +246,8 @@ class WorkerVectorEnv(BatchedEnv):
                 copies=failure.copies,
                 summary=failure.summary,
                 traceback=failure.traceback,
-                advice=f"It was not replaced again, as max_restarts is {self._max_restarts}. "
-                "Correct the environment, or allow more restarts.",
+                advice="It was not replaced again, as max_worker_restarts is "
+                f"{self._max_restarts}. Correct the environment, or allow more restarts.",
             )
         log.warning(
             "%s It is replaced (%d of at most %d) and its running episodes are dropped.\n%s",

@@ -61,12 +61,14 @@ class RunConsole:
         self._task = self._live.add_task("steps", total=self._total, completed=env_steps, note="")
         self._live.start()
 
-    def progress(self, env_steps: int, values: Mapping[str, float]) -> None:
+    def progress(self, env_steps: int, values: Mapping[str, float], *, force: bool = False) -> None:
         """Show where the run stands; cheap to call often."""
         if self._live is not None and self._task is not None:
             note = self._note(env_steps, values)
             self._live.update(self._task, completed=min(env_steps, self._total), note=note)
-        elif env_steps - self._last_print >= self._interval:
+        elif env_steps - self._last_print >= self._interval or (
+            force and env_steps > self._last_print
+        ):
             self._last_print = env_steps
             note = self._note(env_steps, values)
             self.console.print(f"step {env_steps:>9,} / {self._total:,}  {note}", soft_wrap=True)

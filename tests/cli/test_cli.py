@@ -229,7 +229,7 @@ def test_a_saved_run_is_evaluated_at_the_step_asked_for(
 ) -> None:
     answer = call(*evaluation(tmp_path, trained.folder, f"--load_step={load_step}"))
     assert answer.code == 0, answer.err
-    assert f"Weights from {trained.models / found}" in answer.out
+    assert str(trained.models / found) in answer.out
     assert "Test over 4 episodes: return" in answer.out
     (record,) = read_metrics(tmp_path / "eval" / "metrics.jsonl")
     assert 0 <= record["test_return_mean"] <= 1
@@ -267,7 +267,7 @@ def test_an_agent_of_pymarl_is_evaluated_and_trained_on(
     folder, agent = pymarl
     answer = call(*evaluation(tmp_path, folder.parent))
     assert answer.code == 0, answer.err
-    assert f"Weights from {folder}" in answer.out
+    assert str(folder) in answer.out
     words = ("--t_max=4", f"--checkpoint_path={folder}", "--run_name=on", "--use_sacred=False")
     assert call(*TINY, *words, f"--local_results_path={tmp_path}").code == 0
     kept = weights(tmp_path / "on" / "models" / "last")
@@ -597,7 +597,8 @@ def test_config_show_prints_every_value_with_its_origin() -> None:
     )
     assert answer.code == 0, answer.err
     rows = table_rows(answer.out)
-    assert rows["gamma"] == ["0.99", "config/default.yaml"]
+    assert rows["rnn_hidden_dim"] == ["64", "config/default.yaml"]
+    assert rows["gamma"] == ["0.95", "config/envs/foraging.yaml"]
     assert rows["env_args.key"] == ["'Foraging-8x8-2p-3f-v3'", "config/envs/foraging.yaml"]
     assert rows["env_args.sight"] == ["2", "with env_args.sight=2"]
     assert rows["mixer"] == ["'qmix'", "config/algs/qmix.yaml"]

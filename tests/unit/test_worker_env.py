@@ -263,7 +263,7 @@ def test_too_many_restarts_end_the_run():
         env.reset(SEED)
         env.step(stay(env))
         env.step(stay(env))
-        with pytest.raises(WorkerFailedError, match="max_restarts is 2"):
+        with pytest.raises(WorkerFailedError, match="max_worker_restarts is 2"):
             env.step(stay(env))
         assert wait_until_gone(pids)
 

@@ -129,7 +129,7 @@ class ForagingArgs(BaseModel):
         players, foods = given["players"], given["max_num_food"]
         top = given["max_food_level"]
         rules = ForagingRules(
-            name=self.key or _name(given, (rows, cols)),
+            name=self._title(given, (rows, cols)),
             rows=rows,
             cols=cols,
             n_players=players,
@@ -147,6 +147,14 @@ class ForagingArgs(BaseModel):
         )
         _check(rules)
         return rules
+
+    def _title(self, given: Mapping[str, Any], size: tuple[int, int]) -> str:
+        """The key as it was given, unless other fields changed what it stands for."""
+        if self.key is not None:
+            named = parse_key(self.key)
+            if all(given[field] == value for field, value in named.items()):
+                return self.key
+        return _name({**given}, size)
 
 
 def parse_key(key: str) -> dict[str, Any]:
