@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from omg.pool_cli import pool_app
 from omg.types import OmgError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ config_app = typer.Typer(help="Configurations.", no_args_is_help=True)
 envs_app = typer.Typer(help="Environments.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.add_typer(envs_app, name="envs")
+app.add_typer(pool_app, name="pool")
 
 FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -36,6 +38,21 @@ def _run(action: Callable[[], Any], words: Sequence[str] = ()) -> None:
 def _console() -> Console:
     """Tables as wide as they need to be where no terminal limits them."""
     return Console(width=None if sys.stdout.isatty() else 1000, markup=False, emoji=False)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from omg.run import package_version
+
+        typer.echo(f"omg-marl {package_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True),
+) -> None:
+    """Opponent modelling in multi-agent reinforcement learning."""
 
 
 @app.command(context_settings={**FREE_FORM, "help_option_names": []})

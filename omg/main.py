@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import traceback
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from omg.config.arguments import Arguments, Update, parse_arguments
-from omg.config.loader import available, load, load_saved
+from omg.config.loader import available, load, load_saved, masked, read_yaml, without_secrets
 from omg.config.schema import Config
 from omg.run import Run, RunResult
 from omg.storage.run_folder import RunFolder, create_run_folder, find_run_to_resume
@@ -25,7 +26,7 @@ RESUME_MAY_CHANGE = frozenset(
         *("resume", "run_name", "local_results_path", "t_max", "keep_models"),
         *("quiet", "debug", "log_interval", "use_tensorboard", "use_sacred"),
         *("mongo_url", "db_name", "save_replay", "replay_episodes"),
-        *("worker_timeout", "on_worker_failure", "max_worker_restarts"),
+        *("n_workers", "worker_timeout", "on_worker_failure", "max_worker_restarts"),
     ]
 )
 
@@ -54,7 +55,9 @@ def plan(words: Sequence[str]) -> tuple[Config, RunFolder | None]:
                 f"{folder.path} was started with {key}={saved[key]}, not {value}. A continuation "
                 "cannot change that; start a new run, or leave it out."
             )
-    keep = [u for u in arguments.updates if u.path in RESUME_MAY_CHANGE]
+    named = {u.path for u in arguments.updates}
+    named.update(key for name in arguments.files for key in read_yaml(Path(name), name))
+    keep = [Update(key, asked[key], "--resume") for key in sorted(named & RESUME_MAY_CHANGE)]
     # The resume state holds newer weights than the checkpoint the run began with.
     keep.append(Update("checkpoint_path", "", "--resume"))
     return load_saved(folder.config, Arguments(updates=tuple(keep))).config, folder
@@ -76,15 +79,16 @@ def _with_sacred(run: Run, state: Mapping[str, Any] | None) -> RunResult:
     experiment.logger = logging.getLogger("omg.sacred")
     experiment.logger.setLevel(logging.CRITICAL)  # failures are reported once, by us
     experiment.observers.append(FileStorageObserver(_sacred_root(config)))
-    if config.mongo_url:
-        experiment.observers.append(_mongo(config))
-    experiment.add_config(config.as_dict())
+    mongo_url = config.mongo_url or os.environ.get("OMG_MONGO_URL", "")
+    if mongo_url:
+        experiment.observers.append(_mongo(mongo_url, config.db_name))
+    experiment.add_config(without_secrets(config))
     outcome: list[RunResult] = []
 
     def my_main(_run: Any) -> float | None:
         notes = {"sacred": f"id {_run._id}, {_sacred_root(config) / str(_run._id)}"}
-        if config.mongo_url:
-            notes["mongo"] = f"{_without_password(config.mongo_url)}, database {config.db_name}"
+        if mongo_url:
+            notes["mongo"] = f"{masked(mongo_url)}, database {config.db_name}"
         _run.info["run_folder"] = str(run.folder.path)
         outcome.append(run.go(state, sinks=(_run.log_scalar,), notes=notes))
         return outcome[0].metrics.get("test_return_mean")
@@ -94,7 +98,7 @@ def _with_sacred(run: Run, state: Mapping[str, Any] | None) -> RunResult:
     return outcome[0]
 
 
-def _mongo(config: Config) -> Any:
+def _mongo(url: str, db_name: str) -> Any:
     try:
         import pymongo
     except ModuleNotFoundError as error:
@@ -104,19 +108,15 @@ def _mongo(config: Config) -> Any:
     from sacred.observers import MongoObserver
 
     try:
-        client: Any = pymongo.MongoClient(config.mongo_url, serverSelectionTimeoutMS=5000)
+        client: Any = pymongo.MongoClient(url, serverSelectionTimeoutMS=5000)
         client.admin.command("ping")
     except (pymongo.errors.PyMongoError, ValueError) as error:
         reason = str(error).split(" (configured timeouts")[0].split(", Timeout:")[0]
         raise OmgError(
-            f"mongo_url={_without_password(config.mongo_url)} does not answer: {reason}. Check "
+            f"mongo_url={masked(url)} does not answer: {reason}. Check "
             "the URL, or leave it out to record to files only."
         ) from error
-    return MongoObserver(client=client, db_name=config.db_name)
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"(//[^:/@]*):[^@/]*@", r"\1:***@", url)
+    return MongoObserver(client=client, db_name=db_name)
 
 
 def train(words: Sequence[str]) -> RunResult:

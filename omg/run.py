@@ -19,7 +19,7 @@ from omg.components.seeding import SeedTree
 from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
 from omg.envs import make_batched
-from omg.evaluation.replay import save_replays
+from omg.evaluation.replay import check_can_replay, save_replays
 from omg.evaluation.testing import run_test
 from omg.learners import LEARNERS
 from omg.runners import RUNNERS
@@ -30,7 +30,7 @@ from omg.storage.models import check_meta, find_model_folder, load_networks
 from omg.storage.run_folder import RunFolder
 from omg.telemetry.console import RunConsole, human_bytes
 from omg.telemetry.logger import MetricLogger, ScalarSink
-from omg.training import Parts, TrainingLoop
+from omg.training import EffectiveNumbers, Parts, TrainingLoop
 from omg.types import EnvSpec, OmgError
 
 
@@ -121,6 +121,8 @@ class Run:
         self._sinks: tuple[ScalarSink, ...] = ()
         self._notes: dict[str, str] = {}
         self._loaded: Path | None = None
+        self._loaded_step = 0
+        self._remarks: dict[str, str] = {}
         self.console = RunConsole(
             total=config.t_max, log_interval=config.log_interval, quiet=config.quiet
         )
@@ -152,6 +154,10 @@ class Run:
         test_env = make_copies(config, copies_in_tests(config))
         self._cleanup.callback(test_env.close)
         self.spec = spec = train_env.spec
+        if config.save_replay:
+            probe = make_batched(config.env, config.env_args, n_copies=1)
+            self._cleanup.callback(probe.close)
+            check_can_replay(probe)
 
         torch.manual_seed(seeds.integer("weights"))
         mac = CONTROLLERS[config.mac](config=config, spec=spec, device=device)
@@ -181,9 +187,11 @@ class Run:
             rollout=Rollout(env=train_env, stream="train", **shared),
             tester=Rollout(env=test_env, stream="test", greedy=config.test_greedy, **shared),
             sampler=seeds.numpy("replay"),
+            numbers=EffectiveNumbers.of(config, learner, spec.n_agents),
             meta=model_meta(config, spec, mac.describe()),
             device=device,
         )
+        self.console.total = self.parts.numbers.t_max
 
     def _header(self, state: str) -> None:
         config, spec, parts = self.config, self.spec, self.parts
@@ -193,6 +201,7 @@ class Run:
             "run": str(self.folder.path),
             **self._notes,
             "weights": str(self._loaded or ""),
+            **self._remarks,
             "environment": f"{spec.name}: {spec.n_agents} agents, {spec.n_actions} actions, "
             f"observation {spec.obs_dim}, state {spec.state_dim}, limit {spec.episode_limit}",
             "policy": f"{config.mac} with {config.policy_model}, {weights:,} parameters on "
@@ -203,10 +212,11 @@ class Run:
         if not config.evaluate:
             rows |= {
                 "rollouts": f"runner {config.runner}, {copies} "
-                f"{'copy' if copies == 1 else 'copies'}, {config.t_max:,} steps, "
+                f"{'copy' if copies == 1 else 'copies'}, {parts.numbers.t_max:,} steps, "
                 f"seed {config.seed}",
-                "updates": f"{config.updates_per_episode:g} per episode, {config.batch_size} "
-                f"episodes each, from the first {config.batch_size} episodes on",
+                "updates": f"{parts.numbers.updates_per_episode:g} per episode, "
+                f"{parts.numbers.batch_episodes} episodes each, from the first "
+                f"{parts.numbers.batch_episodes} episodes on",
                 "replay": f"{config.buffer_size:,} episodes, "
                 f"{parts.buffer.scheme.bytes_per_step()} bytes per step, up to "
                 f"{human_bytes(parts.buffer.byte_estimate())}",
@@ -218,7 +228,10 @@ class Run:
         """Load what checkpoint_path names; a mismatch is explained before anything changes."""
         config, learner = self.config, self.parts.learner
         folder = find_model_folder(config.checkpoint_path, config.load_step)
-        check_meta(folder, self.parts.meta)
+        found = check_meta(folder, self.parts.meta)
+        self._loaded_step = int(found.get("env_steps", config.epsilon_anneal_time))
+        if found.get("env_args", self.parts.meta["env_args"]) != self.parts.meta["env_args"]:
+            self._remarks["note"] = f"the weights were trained with env_args={found['env_args']}"
         load_networks(folder, learner.networks() if for_training else self.parts.mac.networks())
         if for_training and (folder / "opt.th").is_file():
             state = load_tensors(folder / "opt.th")
@@ -253,6 +266,7 @@ class Run:
             sinks=self._sinks,
             resume_at=resumed_at,
             env_steps=resume_state["counters"]["env_steps"] if resume_state else 0,
+            seconds=resume_state["counters"]["seconds"] if resume_state else 0.0,
         )
         self._cleanup.callback(logger.close)
         loop = TrainingLoop(self.parts, folder=self.folder, logger=logger, console=self.console)
@@ -263,7 +277,7 @@ class Run:
             self.console.say(f"Continuing at step {loop.counters.env_steps:,}.")
         metrics = loop.run()
         if config.save_replay:
-            self.replays()
+            self.replays(loop.counters.env_steps)
         return RunResult(
             self.folder.path, metrics, loop.counters.best_return, loop.counters.best_step
         )
@@ -273,14 +287,17 @@ class Run:
         self._header("Evaluating")
         logger = MetricLogger(self.folder.metrics, sinks=self._sinks)
         self._cleanup.callback(logger.close)
-        result = run_test(self.parts.tester, self.config.test_nepisode, round_number=0, env_steps=0)
+        step = self._loaded_step
+        result = run_test(
+            self.parts.tester, self.config.test_nepisode, round_number=0, env_steps=step
+        )
         metrics = result.metrics()
-        logger.log(metrics, 0)
+        logger.log(metrics, step)
         if self.config.save_replay:
-            self.replays()
+            self.replays(step)
         return RunResult(self.folder.path, metrics)
 
-    def replays(self) -> list[Path]:
+    def replays(self, env_steps: int) -> list[Path]:
         """Write replays of the present policy, played on a copy of their own."""
         config, spec = self.config, self.spec
         env = make_batched(config.env, config.env_args, n_copies=1)
@@ -297,7 +314,9 @@ class Run:
             greedy=config.test_greedy,
         )
         try:
-            written = save_replays(player, self.folder.replays, config.replay_episodes)
+            written = save_replays(
+                player, self.folder.replays, config.replay_episodes, env_steps=env_steps
+            )
         finally:
             env.close()
         for path in written:

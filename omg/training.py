@@ -26,7 +26,7 @@ from omg.storage.models import prune_models, save_models
 from omg.storage.run_folder import RunFolder
 from omg.telemetry.console import RunConsole
 from omg.telemetry.logger import MetricLogger
-from omg.types import RunFailedError
+from omg.types import OmgError, RunFailedError
 
 
 class StopRequest:
@@ -105,6 +105,28 @@ class MetricMeans:
         self._sums, self._count = dict(state["sums"]), int(state["count"])
 
 
+@dataclass(frozen=True, slots=True)
+class EffectiveNumbers:
+    """What a run really uses. A learner that takes only one seat of every episode needs n_agents
+    episodes where others need one: it samples and collects that many per update, and runs that
+    much longer. The configuration itself is not touched; these are shown at the start."""
+
+    t_max: int
+    batch_episodes: int
+    updates_per_episode: float
+
+    @classmethod
+    def of(cls, config: Config, learner: Learner, n_agents: int) -> EffectiveNumbers:
+        factor = n_agents if learner.learns_one_seat else 1
+        batch_episodes = config.batch_size * factor
+        if batch_episodes > config.buffer_size:
+            raise OmgError(
+                f"learner={config.learner} samples batch_size x agents = {batch_episodes} "
+                f"episodes, more than buffer_size={config.buffer_size}. Raise buffer_size."
+            )
+        return cls(config.t_max * factor, batch_episodes, config.updates_per_episode / factor)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """Everything a training loop works with; built by omg.run."""
@@ -116,6 +138,7 @@ class Parts:
     rollout: Rollout
     tester: Rollout
     sampler: np.random.Generator
+    numbers: EffectiveNumbers
     meta: Mapping[str, Any]
     device: torch.device
 
@@ -143,7 +166,7 @@ class TrainingLoop:
             try:
                 if counters.tests == 0:
                     self._test()
-                while counters.env_steps < config.t_max:
+                while counters.env_steps < self.parts.numbers.t_max:
                     self._step()
                     if self.stop.requested:
                         self._stop()
@@ -153,7 +176,6 @@ class TrainingLoop:
                 self.console.progress(counters.env_steps, self.logger.latest, force=True)
                 if config.save_model:
                     self._save(str(counters.env_steps))
-                    self._save("last")
                 self._save_resume()
             finally:
                 self.console.stop()
@@ -181,20 +203,20 @@ class TrainingLoop:
             self._save_resume()
 
     def _take(self, finished: Finished) -> None:
-        config, counters = self.parts.config, self.counters
+        counters = self.counters
         self.parts.buffer.insert_episode_batch(finished.episodes)
         self._recent.append(finished.stats)
         counters.episodes += len(finished.episodes)
-        counters.owed += len(finished.episodes) * config.updates_per_episode
+        counters.owed += len(finished.episodes) * self.parts.numbers.updates_per_episode
 
     def _learn(self) -> None:
         parts, counters = self.parts, self.counters
-        if not parts.buffer.can_sample(parts.config.batch_size):
+        if not parts.buffer.can_sample(parts.numbers.batch_episodes):
             counters.owed = 0.0
             return
         while counters.owed >= 1.0:
             counters.owed -= 1.0
-            batch = parts.buffer.sample(parts.config.batch_size, parts.sampler)
+            batch = parts.buffer.sample(parts.numbers.batch_episodes, parts.sampler)
             metrics = parts.learner.train(batch.to(parts.device), counters.progress())
             counters.updates += 1
             if parts.config.debug:
@@ -255,6 +277,9 @@ class TrainingLoop:
         prune_models(self.folder.models, parts.config.keep_models)
 
     def _save_resume(self) -> None:
+        """`models/last`, and everything a continuation needs."""
+        if self.parts.config.save_model:
+            self._save("last")
         if self.parts.config.resume_interval == 0:
             return
         self.counters.last_resume = self.counters.env_steps

@@ -53,7 +53,9 @@ class EnvSpec:
     # Narrowest dtypes that hold every observation and state without loss (replay storage).
     obs_dtype: str = "float32"
     state_dtype: str = "float32"
-    # Unoccupied by default; environments list their `info` statistics (e.g. "battle_won").
+    # Columns of the state that describe each agent, in the same order for all; empty: not said.
+    agent_features: tuple[tuple[int, ...], ...] = ()
+    # Empty by default; environments list their `info` statistics (e.g. "battle_won").
     statistics: tuple[str, ...] = ()
 
 

@@ -91,7 +91,9 @@ class EpisodeBatch:
         if name in self.scheme.derived:
             source, transform = self.scheme.derived[name]
             return transform(self.raw(source))
-        return self.raw(name).to(self.scheme.fields[name].dtype)
+        stored = self.raw(name)
+        value = stored.to(self.scheme.fields[name].dtype)
+        return value.clone() if value is stored and not self.writable else value
 
     def _select(self, item: Any) -> EpisodeBatch:
         rows, steps = item if isinstance(item, tuple) else (item, slice(None))
@@ -107,7 +109,7 @@ class EpisodeBatch:
             name: value[rows] if self.scheme.fields[name].episode_const else value[:, steps][rows]
             for name, value in self._data.items()
         }
-        part = EpisodeBatch.from_data(self.scheme, data, self.filled[:, steps][rows])
+        part = EpisodeBatch.from_data(self.scheme, data, self.filled[:, steps][rows].clone())
         part.writable = copied
         return part
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from omg.config.arguments import Arguments, parse_arguments
 from omg.config.schema import ALIASES, Config
+from omg.config.team import FORMAT, parse_team
 from omg.registry import nearest
 from omg.types import OmgError
 
@@ -27,8 +29,15 @@ class LoadedConfig:
     origins: Mapping[str, str]
 
     def rows(self) -> list[tuple[str, Any, str]]:
-        """(dotted key, value, origin) of every value."""
-        return [(k, v, self.origins.get(k, "?")) for k, v in _leaves(self.config.as_dict())]
+        """(dotted key, value, origin) of every value; passwords are masked."""
+        values = self.config.as_dict()
+        values["mongo_url"] = masked(self.config.mongo_url)
+        return [(k, v, masked(self.origins.get(k, "?"))) for k, v in _leaves(values)]
+
+
+def masked(url: str) -> str:
+    """A URL with its password hidden."""
+    return re.sub(r"(//[^:/@]*):[^@/]*@", r"\1:***@", url)
 
 
 def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -190,20 +199,54 @@ def load(arguments: Arguments) -> LoadedConfig:
     """Merge the files and the command line, later ones winning, and check the result."""
     merge = _Merge()
     merge.add(read_yaml(CONFIG_DIR / "default.yaml", DEFAULT_ORIGIN), DEFAULT_ORIGIN)
-    for kind, name, option in (
-        ("envs", arguments.env, "--env-config"),
-        ("algs", arguments.alg, "--config"),
-    ):
-        if name is not None:
-            path, origin = _named_file(kind, name, option)
-            merge.add(read_yaml(path, origin), origin)
+    if arguments.env is not None:
+        _add_named(merge, "envs", arguments.env, "--env-config")
+    if _wants_team(arguments):
+        _add_team(merge, arguments)
+    elif arguments.alg is not None:
+        _add_named(merge, "algs", arguments.alg, "--config")
+    _add_files(merge, arguments)
+    for update in arguments.updates:
+        merge.put(update.path, update.value, update.origin)
+    return _build(merge, DEFAULT_ORIGIN)
+
+
+def _add_files(merge: _Merge, arguments: Arguments) -> None:
     for name in arguments.files:
         if not name.endswith((".yaml", ".yml", ".json")):
             raise OmgError(f"'with {name}' is neither key=value nor a .yaml or .json file.")
         merge.add(read_yaml(Path(name), name), name)
-    for update in arguments.updates:
-        merge.put(update.path, update.value, update.origin)
-    return _build(merge, DEFAULT_ORIGIN)
+
+
+def _add_named(merge: _Merge, kind: str, name: str, option: str) -> None:
+    path, origin = _named_file(kind, name, option)
+    merge.add(read_yaml(path, origin), origin)
+
+
+def _wants_team(arguments: Arguments) -> bool:
+    asked = [update.value for update in arguments.updates if update.path == "multi_algs"]
+    return bool(asked) and str(asked[-1]).lower() == "true"
+
+
+def _add_team(merge: _Merge, arguments: Arguments) -> None:
+    """The learning algorithm's YAML as the configuration, the others' under their own names."""
+    if arguments.alg is None:
+        raise OmgError(f"--multi_algs needs a team. Write --config={FORMAT}.")
+    seats = parse_team(arguments.alg, available("algs"))
+    asked = [str(u.value) for u in arguments.updates if u.path == "train_alg"]
+    learns = asked[-1] if asked else seats[-1]
+    if seats.count(learns) != 1:
+        raise OmgError(
+            f"train_alg={learns} has {seats.count(learns)} seats in the team {arguments.alg}. "
+            "Exactly one seat learns: give it one, or name another algorithm of the team."
+        )
+    _add_named(merge, "algs", learns, "--train_alg")
+    merge.put("team", arguments.alg, f"--config={arguments.alg}")
+    merge.put("train_alg", learns, f"--config={arguments.alg}")
+    for name in dict.fromkeys(seats):
+        path, origin = _named_file("algs", name, "--config")
+        if name != learns:
+            merge.put(f"team_algs.{name}", read_yaml(path, origin), origin)
 
 
 def load_command_line(words: Sequence[str]) -> LoadedConfig:
@@ -215,11 +258,20 @@ def load_saved(path: Path, arguments: Arguments) -> LoadedConfig:
     """A run's own `config.yaml` with the command line's keys on top."""
     merge = _Merge()
     merge.add(read_yaml(path, str(path)), str(path))
+    _add_files(merge, arguments)
     for update in arguments.updates:
         merge.put(update.path, update.value, update.origin)
     return _build(merge, str(path))
 
 
+def without_secrets(config: Config) -> dict[str, Any]:
+    """The configuration as it may be written down: a URL with a password is left out."""
+    values = config.as_dict()
+    if masked(config.mongo_url) != config.mongo_url:
+        values["mongo_url"] = ""
+    return values
+
+
 def dump(config: Config) -> str:
     """The configuration as YAML; `load_saved` reads it back unchanged."""
-    return yaml.safe_dump(config.as_dict(), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(without_secrets(config), sort_keys=False, allow_unicode=True)

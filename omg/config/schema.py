@@ -59,6 +59,11 @@ def _word_to_bool(value: Any) -> Any:
     return words.get(value.lower(), value) if isinstance(value, str) else value
 
 
+def _none(value: Any) -> Any:
+    """`null` and `none` on a command line mean no value, as they do in YAML."""
+    return None if isinstance(value, str) and value.lower() in ("null", "none", "") else value
+
+
 class Section(BaseModel):
     """Base of all sections: frozen, no unknown keys."""
 
@@ -160,6 +165,30 @@ class PolicySection(Section):
     temperature: Positive
 
 
+class TeamSection(Section):
+    """Mixed teams: one learning agent among frozen others."""
+
+    multi_algs: bool
+    team: str
+    team_algs: Annotated[Mapping[str, Any], AfterValidator(_freeze)]
+    train_alg: str
+    init_param_path: str
+    is_agent_shift: bool
+    agent_shift: Steps
+    agent_shift_mode: Literal["rotate", "random"]
+    opponent_pool: str
+    lineup_mode: Literal["homologue", "mixed"]
+    opponent_epsilon: Unit
+
+
+class OpponentModelSection(Section):
+    """What the learning agent infers about the others."""
+
+    am_model: str
+    am_hidden_dim: Count
+    am_lr: Positive
+
+
 class QLearningSection(Section):
     """Value learning."""
 
@@ -171,7 +200,7 @@ class QLearningSection(Section):
     optim_eps: Positive
     grad_norm_clip: Positive
     double_q: bool
-    mixer: str | None
+    mixer: Annotated[str | None, BeforeValidator(_none)]
     mixing_embed_dim: Count
     hypernet_layers: Annotated[Whole, Field(ge=1, le=2)]
     hypernet_embed: Count
@@ -180,7 +209,14 @@ class QLearningSection(Section):
 
 
 class Config(
-    RunSection, EnvSection, RolloutSection, ReplaySection, PolicySection, QLearningSection
+    RunSection,
+    EnvSection,
+    RolloutSection,
+    ReplaySection,
+    PolicySection,
+    TeamSection,
+    OpponentModelSection,
+    QLearningSection,
 ):
     """Every key of a run. Built by `omg.config.loader`, never changed afterwards."""
 

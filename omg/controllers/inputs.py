@@ -29,19 +29,31 @@ class InputSettings:
 
 
 class InputBuilder:
-    """Builds [features | last action one-hot | seat one-hot], PyMARL's order."""
+    """Builds [observation | last action one-hot | seat one-hot], PyMARL's order, and behind it
+    what an opponent model contributes."""
 
-    def __init__(self, spec: EnvSpec, settings: InputSettings, *, device: torch.device) -> None:
+    def __init__(
+        self,
+        spec: EnvSpec,
+        settings: InputSettings,
+        *,
+        device: torch.device,
+        feature_dim: int = 0,
+    ) -> None:
         self.settings = settings
+        self.own_dim = spec.state_dim if settings.obs_is_state else spec.obs_dim
         self.n_agents = spec.n_agents
         self._one_hot = OneHot(spec.n_actions)
         self._seats = torch.eye(spec.n_agents, device=device)
-        self.dim = spec.state_dim if settings.obs_is_state else spec.obs_dim
+        self.dim = self.own_dim + feature_dim
         self.dim += spec.n_actions if settings.obs_last_action else 0
         self.dim += spec.n_agents if settings.obs_agent_id else 0
 
-    def _join(self, obs: Tensor, state: Tensor, last_actions: Tensor) -> Tensor:
-        """obs [..., N, O], state [..., S], last actions [..., N] -> [..., N, I]."""
+    def _join(
+        self, obs: Tensor, state: Tensor, last_actions: Tensor, seats: Tensor | None
+    ) -> Tensor:
+        """obs [..., n, O], state [..., S], last actions and seats [..., n] -> [..., n, I]; without
+        `seats` the n rows are all seats in order."""
         lead = obs.shape[:-1]
         parts = [
             state.unsqueeze(-2).expand(*lead, state.shape[-1])
@@ -53,16 +65,18 @@ class InputBuilder:
         if self.settings.obs_last_action:
             parts.append(self._one_hot(last_actions))
         if self.settings.obs_agent_id:
-            parts.append(self._seats.expand(*lead, self.n_agents))
+            one_hot = self._seats if seats is None else self._seats[seats]
+            parts.append(one_hot.expand(*lead, self.n_agents))
         return torch.cat(parts, -1)
 
-    def step(self, view: StepView) -> Tensor:
-        """Inputs of one step, [B, N, I]."""
-        return self._join(view.obs, view.state, view.last_actions)
+    def step(self, view: StepView, seats: Tensor | None = None) -> Tensor:
+        """Inputs of one step, [B, n, I]; `seats` [B, n] says which seats the view holds."""
+        return self._join(view.obs, view.state, view.last_actions, seats)
 
-    def packed(self, batch: EpisodeBatch, packing: Packing) -> Tensor:
-        """Inputs of whole episodes without padding, [P, N, I]."""
+    def packed(self, batch: EpisodeBatch, packing: Packing, seats: Tensor | None = None) -> Tensor:
+        """Inputs of whole episodes without padding, [P, n, I]; `seats` [B, n] as in `step`."""
         last = packing.pack_previous(batch.raw("actions").to(torch.int16), -1)
         obs = packing.pack(batch.raw("obs")).to(torch.float32)
         state = packing.pack(batch.raw("state")).to(torch.float32)
-        return self._join(obs, state, last)
+        chosen = None if seats is None else seats[packing.episode]
+        return self._join(obs, state, last, chosen)

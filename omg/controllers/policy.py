@@ -21,7 +21,9 @@ from omg.types import EnvSpec
 class Policy:
     """One set of weights, used by any number of seats."""
 
-    def __init__(self, *, config: Config, spec: EnvSpec, device: torch.device) -> None:
+    def __init__(
+        self, *, config: Config, spec: EnvSpec, device: torch.device, feature_dim: int = 0
+    ) -> None:
         self._config, self._spec, self._device = config, spec, device
         settings = InputSettings(
             obs_is_state=config.obs_is_state,
@@ -29,7 +31,7 @@ class Policy:
             obs_agent_id=config.obs_agent_id,
             scale=self._scale(config, spec),
         )
-        self.inputs = InputBuilder(spec, settings, device=device)
+        self.inputs = InputBuilder(spec, settings, device=device, feature_dim=feature_dim)
         self.network = self.new_network()
         self.selector = SELECTORS[config.action_selector](
             epsilon=DecayThenFlat(
@@ -58,16 +60,32 @@ class Policy:
             dueling=config.dueling,
         ).to(self._device)
 
-    def step(self, view: StepView, hidden_BNH: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs [B, N, A] and the next hidden state."""
-        inputs = self.inputs.step(view)
+    def step(
+        self,
+        view: StepView,
+        hidden_BNH: Tensor,
+        seats: Tensor | None = None,
+        feature: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs [B, n, A] and the next hidden state; `seats` [B, n] if not all are in view,
+        `feature` [B, n, F] from an opponent model."""
+        inputs = self.inputs.step(view, seats)
+        if feature is not None:
+            inputs = torch.cat([inputs, feature], -1)
         copies, agents = inputs.shape[:2]
         outputs, hidden = self.network.step(inputs.flatten(0, 1), hidden_BNH.flatten(0, 1))
         return outputs.view(copies, agents, -1), hidden.view(copies, agents, self.network.carry_dim)
 
-    def build_inputs(self, batch: EpisodeBatch, packing: Packing) -> Tensor:
-        """Inputs of whole episodes, [P, N, I]; shared by online and target passes."""
-        return self.inputs.packed(batch, packing)
+    def build_inputs(
+        self,
+        batch: EpisodeBatch,
+        packing: Packing,
+        seats: Tensor | None = None,
+        feature: Tensor | None = None,
+    ) -> Tensor:
+        """Inputs of whole episodes, [P, n, I]; shared by online and target passes."""
+        inputs = self.inputs.packed(batch, packing, seats)
+        return inputs if feature is None else torch.cat([inputs, feature], -1)
 
     def unroll(
         self, inputs_PNI: Tensor, packing: Packing, network: AgentNetwork | None = None

@@ -208,6 +208,8 @@ def _independent_copies(subject: Subject) -> str:
         other = play(env, env.reset(subject.seed), player=player, steps=subject.steps)
     where = difference(subject.trace(), other, copies=[(0, 0), (2, 2)])
     require(not where, f"Other actions in copy 1 change {where}.")
+    if difference(subject.trace(), subject.trace(), copies=[(0, 1)]) == "":
+        return "warning: two copies played the same episodes; does the game take a seed?"
     return "copies do not influence each other"
 
 

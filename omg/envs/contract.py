@@ -17,8 +17,8 @@ class MultiAgentEnv(ABC):
 
     `step` returns `(reward, terminated, info)`. `reward` is one number for the team or one per
     agent. An episode cut by a limit returns `terminated=True` with `info["episode_limit"]` true,
-    and is stored as a truncation. `reset` may take a `seed`; without it, episodes cannot be
-    reproduced one by one.
+    and is stored as a truncation. `reset` may take a `seed`; a class that takes its seed when it
+    is made gets one per copy there, but its episodes cannot be reproduced one by one.
     """
 
     @abstractmethod
@@ -44,10 +44,6 @@ class MultiAgentEnv(ABC):
     @abstractmethod
     def get_env_info(self) -> dict[str, Any]:
         """`state_shape`, `obs_shape`, `n_actions`, `n_agents`, `episode_limit`."""
-
-    def get_stats(self) -> dict[str, Any]:
-        """Statistics over the environment's life time."""
-        return {}
 
     def save_replay(self) -> None:  # noqa: B027 - optional by contract
         """Write a replay of the last episode, where the game itself can."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,8 +39,19 @@ class GameFactory:
     args: Mapping[str, Any]
 
     def __call__(self, copy: int) -> MultiAgentEnv:
+        return self._make(self.args)
+
+    def seeded(self, copy: int, seed: int) -> MultiAgentEnv | None:
+        """The game of a copy with a seed of its own, if its class takes one and env_args leave it
+        open (as StarCraft II does); None otherwise."""
+        parameters = inspect.signature(environment_class(self.name)).parameters
+        if "seed" not in parameters or self.args.get("seed") is not None:
+            return None
+        return self._make({**self.args, "seed": seed})
+
+    def _make(self, args: Mapping[str, Any]) -> MultiAgentEnv:
         try:
-            game: MultiAgentEnv = environment_class(self.name)(**self.args)
+            game: MultiAgentEnv = environment_class(self.name)(**args)
         except TypeError as error:
             raise OmgError(f"env={self.name} does not take these env_args: {error}.") from error
         return game

@@ -103,6 +103,7 @@ class SerialVectorEnv(BatchedEnv):
         self.spec = specs[0]
         self._limit_is_truncation = bool(infos[0].get("limit_is_truncation", False))
         self._takes_seed = _accepts_seed(self._envs[0].reset)
+        self._remake = getattr(factory, "seeded", None)
 
     def reset(self, seed: int) -> Observation:
         return self.reset_at(seed, [0] * self.n_copies)
@@ -110,7 +111,30 @@ class SerialVectorEnv(BatchedEnv):
     def reset_at(self, seed: int, episodes: Sequence[int]) -> Observation:
         """Seed every copy and start its episode `episodes[b]`."""
         self._seed = int(seed)
+        if self._remake is not None and not self._takes_seed:
+            self._make_seeded_games([int(episode) for episode in episodes])
         return self._begin_all([int(episode) for episode in episodes])
+
+    def _make_seeded_games(self, episodes: Sequence[int]) -> None:
+        """Games that are seeded when they are made, not at `reset`, are made anew."""
+        assert self._remake is not None
+        for b, episode in enumerate(episodes):
+            copy = self._first_copy + b
+            game = self._remake(copy, episode_seed(self._seed, copy, episode))
+            if game is not None:
+                self._envs[b].close()
+                self._envs[b] = game
+
+    @property
+    def games_save_replays(self) -> bool:
+        """Whether the games have a `save_replay` of their own."""
+        own = getattr(type(self._envs[0]), "save_replay", None)
+        return own is not None and own is not MultiAgentEnv.save_replay
+
+    def save_replay(self) -> None:
+        """Have every game save its replay."""
+        for env in self._envs:
+            env.save_replay()
 
     def restart(self) -> Observation:
         self._require_reset()

@@ -95,8 +95,11 @@ def draw_curves(
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="best")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out)
+    except (OSError, ValueError) as error:
+        raise OmgError(f"{out} cannot be written: {error}. Use .png, .svg or .pdf.") from error
     return out
 
 

@@ -78,6 +78,7 @@ def play_episodes(
                 f"{rollout.env.spec.episode_limit} steps. Run 'omg envs check' on it."
             )
         finished = rollout.step(env_steps)
+        budget += rollout.dropped_last * (rollout.env.spec.episode_limit + 1)
         if finished is None:
             continue
         copies = finished.stats.copies

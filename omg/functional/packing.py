@@ -21,6 +21,8 @@ class Packing:
     episode: Tensor  # [P], b of every packed slot
     time: Tensor  # [P], t of every packed slot
     sizes: Tensor  # [T'], episodes that reach step t; on the CPU, never increasing
+    rank: Tensor  # [P], place of the slot's episode among those that reach its step
+    length: Tensor  # [P], filled slots of its episode
     now: Tensor  # [K], packed slots that are transitions
     next: Tensor  # [K], packed slots that follow them
 
@@ -44,7 +46,26 @@ class Packing:
         usable &= ~(terminated_BT[episode, before].bool() & (time > 0))
         now = usable.nonzero(as_tuple=True)[0]
         following = offsets[time[now] + 1] + rank[now]
-        return cls((batch, steps), episode, time, sizes.cpu(), now, following)
+        return cls(
+            shape=(batch, steps),
+            episode=episode,
+            time=time,
+            sizes=sizes.cpu(),
+            rank=rank,
+            length=lengths[episode],
+            now=now,
+            next=following,
+        )
+
+    def future(self, slots: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
+        """The slots 1 … horizon steps later in the same episode, [K, H], and which of them exist
+        (the others repeat the last one): never past the episode's end."""
+        sizes = self.sizes.to(slots.device)
+        offsets = torch.cumsum(sizes, 0) - sizes
+        ahead = self.time[slots].unsqueeze(1) + torch.arange(1, horizon + 1, device=slots.device)
+        last = (self.length[slots] - 1).unsqueeze(1)
+        exists = ahead <= last
+        return offsets[ahead.minimum(last)] + self.rank[slots].unsqueeze(1), exists
 
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, …] -> [P, …]."""

@@ -4,7 +4,11 @@ from omg.learners.base import Learner, Metrics, Progress
 from omg.registry import Registry
 
 LEARNERS: Registry[type[Learner]] = Registry(
-    "learner", {"q_learner": "omg.learners.q_learner:QLearner"}
+    "learner",
+    {
+        "q_learner": "omg.learners.q_learner:QLearner",
+        "q_learner_4am": "omg.learners.q_learner_4am:LearningAgentQLearner",
+    },
 )
 
 __all__ = ["LEARNERS", "Learner", "Metrics", "Progress"]

@@ -31,6 +31,10 @@ class Progress:
 class Learner(ABC):
     """Trains the networks of a controller."""
 
+    # True: of every episode only the learning agent's own part is used, so that n_agents episodes
+    # count as one (see `omg.run.EffectiveNumbers`).
+    learns_one_seat = False
+
     @abstractmethod
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
@@ -69,6 +73,14 @@ def make_optimiser(config: Config, parameters: Iterable[nn.Parameter]) -> torch.
     return torch.optim.RMSprop(
         parameters, lr=config.lr, alpha=config.optim_alpha, eps=config.optim_eps, foreach=True
     )
+
+
+def load_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Moments from a saved state; learning rate and the like stay those of the configuration."""
+    settings = [{k: v for k, v in g.items() if k != "params"} for g in optimiser.param_groups]
+    optimiser.load_state_dict(state)
+    for group, own in zip(optimiser.param_groups, settings, strict=True):
+        group.update(own)
 
 
 @torch.no_grad()

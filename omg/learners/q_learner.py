@@ -12,9 +12,17 @@ from omg.components.episode_batch import EpisodeBatch
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.basic import BasicMAC
+from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.packing import Packing
 from omg.functional.td import gather_actions, next_action_values, td_targets
-from omg.learners.base import Learner, Metrics, Progress, blend, make_optimiser
+from omg.learners.base import (
+    Learner,
+    Metrics,
+    Progress,
+    blend,
+    load_optimiser,
+    make_optimiser,
+)
 from omg.modules.mixers import MIXERS, Mixer
 from omg.types import EnvSpec, OmgError
 
@@ -22,15 +30,21 @@ from omg.types import EnvSpec, OmgError
 class QLearner(Learner):
     """Minimises (Q(τ_t, a_t) - [r_t + γ (1-d_t) max_a Q'(τ_{t+1}, a)])², mean over transitions."""
 
+    trains: type[BasicMAC] | type[MultiModuleMAC] = BasicMAC
+    mac_name = "basic_mac"
+
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
-        if not isinstance(mac, BasicMAC):
-            raise OmgError(f"learner=q_learner trains mac=basic_mac, not {type(mac).__name__}.")
+        if not isinstance(mac, self.trains):
+            raise OmgError(
+                f"learner={config.learner} does not train mac={config.mac}. "
+                f"Set mac={self.mac_name}."
+            )
         if config.agent_output_type != "q":
             raise OmgError(
-                f"learner=q_learner needs values, not agent_output_type={config.agent_output_type}."
-                " Set agent_output_type=q."
+                f"learner={config.learner} needs values, not "
+                f"agent_output_type={config.agent_output_type}. Set agent_output_type=q."
             )
         if config.mixer is not None and not (config.common_reward or spec.n_agents == 1):
             raise OmgError(
@@ -88,12 +102,23 @@ class QLearner(Learner):
                 gamma=self._config.gamma,
             )
 
+    def _own_part(self, batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor | None]:
+        """What is learned from, and the seats in it ([B, n]; None: all seats in order)."""
+        return batch, None
+
+    def _feature(self, batch: EpisodeBatch, packing: Packing) -> Tensor | None:
+        """What an opponent model adds to the inputs, [P, n, F]; None without one."""
+        return None
+
     def _state(self, batch: EpisodeBatch, packing: Packing, slots: Tensor) -> Tensor:
         return packing.take(batch.raw("state"), slots).to(torch.float32) * self._state_scale
 
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
+        whole = batch
+        batch, seats = self._own_part(whole)
         packing = Packing.of(batch.filled, batch.raw("terminated"))
-        inputs = self._policy.build_inputs(batch, packing)
+        feature = self._feature(whole, packing)
+        inputs = self._policy.build_inputs(batch, packing, seats, feature)
         q = self._policy.unroll(inputs, packing)
         taken = packing.take(batch["actions"], packing.now)
         state = self._state(batch, packing, packing.now)
@@ -140,7 +165,7 @@ class QLearner(Learner):
         return self._optimiser.state_dict()
 
     def load_optimiser_state(self, state: dict[str, Any]) -> None:
-        self._optimiser.load_state_dict(state)
+        load_optimiser(self._optimiser, state)
 
     def state_dict(self) -> dict[str, Any]:
         networks = {**self.networks(), **self._target_networks()}

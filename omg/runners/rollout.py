@@ -73,6 +73,7 @@ class Rollout:
         self._rng = seeds.numpy(f"{stream}.episodes")
         self._returns = np.zeros((env.n_copies, env.spec.n_agents), np.float64)
         self._everyone = np.arange(env.n_copies)
+        self.dropped_last = 0  # episodes lost in the last step
         self.begin(0)
 
     def begin(self, round_number: int) -> None:
@@ -130,6 +131,7 @@ class Rollout:
         self._view = step
         finished = self._take_finished(step)
         restarted = step.dropped
+        self.dropped_last = len(step.dropped)
         if finished is not None:
             restarted = np.union1d(finished.stats.copies, restarted)
         if len(restarted):

@@ -26,7 +26,9 @@ def save_models(
     """Write a model folder in one go."""
     with new_folder(folder) as part:
         for name, network in networks.items():
-            save_tensors(part / f"{name}.th", network.state_dict())
+            file = part / f"{name}.th"  # a mixed team has <alg>/agent.th
+            file.parent.mkdir(exist_ok=True)
+            save_tensors(file, network.state_dict())
         save_tensors(part / "opt.th", dict(optimiser))
         (part / META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
 
@@ -44,18 +46,26 @@ def prune_models(models: Path, keep: int) -> None:
         shutil.rmtree(models / str(step), ignore_errors=True)
 
 
+def holds_models(folder: Path) -> bool:
+    """Whether a folder has an agent.th, or one per algorithm of a mixed team in <alg>/agent.th."""
+    if (folder / "agent.th").is_file():
+        return True
+    teams = folder.glob("*/agent.th")
+    return any(not p.parent.name.isdigit() and p.parent.name not in ("last", "best") for p in teams)
+
+
 def find_model_folder(checkpoint_path: str, load_step: int) -> Path:
     """The folder a user means by a run, its models folder, or a folder with an agent.th."""
     path = Path(checkpoint_path).expanduser()
     if not path.is_dir():
         raise OmgError(f"checkpoint_path={checkpoint_path} is not a folder. Check the path.")
-    if (path / "agent.th").is_file():
+    if holds_models(path):
         return path
     models = path / "models" if (path / "models").is_dir() else path
     steps = saved_steps(models)
     if not steps:
         for name in ("last", "best"):
-            if (models / name / "agent.th").is_file():
+            if holds_models(models / name):
                 return models / name
         raise OmgError(
             f"checkpoint_path={checkpoint_path} holds no saved model. Give a run's folder, its "
@@ -65,10 +75,11 @@ def find_model_folder(checkpoint_path: str, load_step: int) -> Path:
     return models / str(step)
 
 
-def check_meta(folder: Path, wanted: Mapping[str, Any]) -> None:
-    """Compare what the weights were trained with to what this run would feed them."""
+def check_meta(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare what the weights were trained with to what this run would feed them; what meta.json
+    says, or nothing where there is none (PyMARL's own folders)."""
     if not (folder / META).is_file():
-        return
+        return {}
     found = read_json(folder / META)
     if found.get("env") != wanted["env"]:
         raise OmgError(
@@ -85,13 +96,16 @@ def check_meta(folder: Path, wanted: Mapping[str, Any]) -> None:
         differences = [d for d in differences if d[1] != "input_dim"]
     if differences:
         told = "; ".join(f"{key}={old} there, {new} here" for _, key, old, new in differences)
-        settings = [f"{key}={old}" for group, key, old, _ in differences if group == "policy"]
+        # The scale follows from the environment's arguments, like the shapes.
+        own = [d for d in differences if d[0] == "policy" and d[1] != "scale"]
+        settings = [f"{key}={old}" for _, key, old, _ in own]
         advice = (
             f"Run with the settings it was trained with ({', '.join(settings)})"
-            if settings and not any(group == "shapes" for group, *_ in differences)
+            if len(own) == len(differences)
             else f"It was trained with env_args={found.get('env_args')}; use the same"
         )
         raise OmgError(f"{folder} does not fit this run: {told}. {advice}, or load another.")
+    return found
 
 
 def load_networks(folder: Path, networks: Mapping[str, nn.Module]) -> None:

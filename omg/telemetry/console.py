@@ -31,7 +31,7 @@ class RunConsole:
 
     def __init__(self, *, total: int, log_interval: int, quiet: bool) -> None:
         self.console = Console(quiet=quiet, highlight=False, markup=False, emoji=False)
-        self._total, self._interval = total, log_interval
+        self.total, self._interval = total, log_interval
         self._live: Progress | None = None
         self._task: TaskID | None = None
         self._last_print = 0
@@ -58,20 +58,20 @@ class RunConsole:
             TimeRemainingColumn(compact=True),
             console=self.console,
         )
-        self._task = self._live.add_task("steps", total=self._total, completed=env_steps, note="")
+        self._task = self._live.add_task("steps", total=self.total, completed=env_steps, note="")
         self._live.start()
 
     def progress(self, env_steps: int, values: Mapping[str, float], *, force: bool = False) -> None:
         """Show where the run stands; cheap to call often."""
         if self._live is not None and self._task is not None:
             note = self._note(env_steps, values)
-            self._live.update(self._task, completed=min(env_steps, self._total), note=note)
+            self._live.update(self._task, completed=min(env_steps, self.total), note=note)
         elif env_steps - self._last_print >= self._interval or (
             force and env_steps > self._last_print
         ):
             self._last_print = env_steps
             note = self._note(env_steps, values)
-            self.console.print(f"step {env_steps:>9,} / {self._total:,}  {note}", soft_wrap=True)
+            self.console.print(f"step {env_steps:>9,} / {self.total:,}  {note}", soft_wrap=True)
 
     def _note(self, env_steps: int, values: Mapping[str, float]) -> str:
         rate = (env_steps - self._start_step) / max(1e-9, time.monotonic() - self._started)

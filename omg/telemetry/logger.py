@@ -44,6 +44,7 @@ class MetricLogger:
         sinks: tuple[ScalarSink, ...] = (),
         resume_at: int | None = None,
         env_steps: int = 0,
+        seconds: float = 0.0,
     ) -> None:
         self._path = path
         if resume_at is not None and path.exists():
@@ -51,11 +52,11 @@ class MetricLogger:
         self._file = path.open("a", encoding="utf-8")
         self._sinks = list(sinks)
         self._writer = (
-            _tensorboard(tensorboard, env_steps if resume_at is not None else None)
+            _tensorboard(tensorboard, env_steps + 1 if resume_at is not None else None)
             if tensorboard
             else None
         )
-        self._started = time.monotonic()
+        self._started = time.monotonic() - seconds
         self.latest: dict[str, float] = {}
 
     def log(self, values: Mapping[str, float], env_steps: int) -> None:

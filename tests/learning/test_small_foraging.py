@@ -12,11 +12,11 @@ TASK = ["with", "env_args.key=Foraging-5x5-2p-1f-v3", "env_args.max_episode_step
 QUIET = ["--quiet", "--use_sacred=False", "--use_tensorboard=False", "--resume_interval=0"]
 
 
-@pytest.mark.parametrize("alg", ["iql", "vdn", "qmix"])
-def test_the_team_collects_nine_tenths_of_the_food(alg: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("alg", "steps"), [("iql", 50_000), ("vdn", 25_000), ("qmix", 25_000)])
+def test_the_team_collects_nine_tenths_of_the_food(alg: str, steps: int, tmp_path: Path) -> None:
     result = train(
         [
-            *(f"--config={alg}", "--env-config=foraging", "--t_max=25000", "--lr=0.001"),
+            *(f"--config={alg}", "--env-config=foraging", f"--t_max={steps}", "--lr=0.001"),
             *(
                 "--epsilon_anneal_time=15000",
                 "--common_reward=True",

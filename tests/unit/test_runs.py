@@ -70,11 +70,12 @@ def test_a_run_stopped_and_resumed_equals_one_that_never_stopped(
     reference: Path, tmp_path: Path
 ) -> None:
     half = run(tmp_path, "--t_max=1000", "--run_name=half")
-    # The shorter run tested and saved at its own end; from its resume state at step 500, which
-    # the reference has passed too, both must go the same way.
+    # The shorter run also tested and logged at its own end, so compare what came after it.
     words = ["--resume", "--run_name=half", "--t_max=1500"]
     assert run(tmp_path, *words) == half
-    assert records(half)[-1] == records(reference)[-1]
+    after = [[r for r in records(path) if r["t_env"] > 1200] for path in (half, reference)]
+    assert after[0] == after[1]
+    assert len(after[0]) >= 3
     assert all(torch.equal(weights(half)[k], weights(reference)[k]) for k in weights(half))
 
 
@@ -93,7 +94,7 @@ def test_a_run_killed_without_warning_resumes_to_the_same_result(
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert not (tmp_path / "killed" / "models" / "last").exists()
+    assert records(tmp_path / "killed")[-1]["t_env"] < 1500
     assert_same_run(run(tmp_path, "--resume", "--run_name=killed"), reference)
 
 

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from omg.envs.registry import GameFactory
 from omg.envs.single import SingleCopyEnv
 from omg.envs.toys import CounterEnv, TwoStepEnv
 from omg.envs.vector import SerialVectorEnv, episode_seed
@@ -264,3 +265,31 @@ def test_single_copy_in_a_batch_is_the_game_itself():
 def test_single_copy_needs_one_copy():
     with pytest.raises(OmgError, match="one copy"):
         SingleCopyEnv(batch(2))
+
+
+class SeededWhenMade(CounterEnv):
+    """Takes its seed when it is made, as StarCraft II does; `reset` takes none."""
+
+    def __init__(self, seed=None):
+        super().__init__()
+        self._rng = np.random.default_rng(0 if seed is None else seed)
+
+    def reset(self):
+        self.start = float(self._rng.random())
+        return super().reset()
+
+    def get_state(self):
+        return np.full_like(np.asarray(super().get_state(), np.float32), self.start)
+
+
+def test_games_seeded_when_made_differ_between_copies_and_between_seeds() -> None:
+    factory = GameFactory(f"{__name__}:SeededWhenMade", {})
+    states = []
+    for seed in (1, 1, 2):
+        env = SerialVectorEnv(factory=factory, n_copies=3)
+        states.append(env.reset(seed).state[:, 0])
+    assert len(set(states[0].tolist())) == 3
+    np.testing.assert_array_equal(states[0], states[1])
+    assert not np.array_equal(states[0], states[2])
+    fixed = SerialVectorEnv(factory=GameFactory(factory.name, {"seed": 5}), n_copies=2)
+    assert len(set(fixed.reset(1).state[:, 0].tolist())) == 1

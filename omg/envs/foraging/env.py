@@ -61,6 +61,10 @@ class ForagingEnv(BatchedEnv):
             obs_dtype=dtype,
             state_dtype=dtype,
             statistics=(STATISTIC,),
+            agent_features=tuple(
+                tuple(range(3 * (rules.max_num_food + seat), 3 * (rules.max_num_food + seat + 1)))
+                for seat in range(rules.n_players)
+            ),
         )
         self._games = Games(rules, n_copies)
         self._all = self._games.copies

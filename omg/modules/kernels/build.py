@@ -79,6 +79,6 @@ def load_library(source_name: str) -> tuple[ctypes.CDLL | None, str]:
         if openmp:
             ctypes.CDLL(str(openmp), mode=ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(str(target)), f"compiled by {version.splitlines()[0]}"
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", "") or str(error)
         return None, f"could not be built: {detail.strip().splitlines()[-1]}"

@@ -1,0 +1,63 @@
+"""What an opponent model is given: the learning agent's view, while acting and from storage."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from omg.components.episode_batch import EpisodeBatch
+from omg.components.learning_agent import SEAT
+from omg.controllers.base import StepView
+from omg.controllers.inputs import InputSettings
+from omg.functional.packing import Packing
+from omg.modules.opponent_models import ModelRows
+
+
+def relative_others(per_seat_RN: Tensor, seats_R: Tensor) -> Tensor:
+    """The other seats' values in order from the own seat on, [R, N-1]."""
+    agents = per_seat_RN.shape[1]
+    steps = torch.arange(1, agents, device=per_seat_RN.device)
+    return per_seat_RN.gather(1, (seats_R.unsqueeze(1) + steps) % agents)
+
+
+class ModelRowBuilder:
+    """Builds `ModelRows` with the policy's own input settings."""
+
+    def __init__(self, settings: InputSettings, *, state_scale: float) -> None:
+        self._settings, self._state_scale = settings, state_scale
+
+    def _build(
+        self,
+        obs: Tensor,
+        state: Tensor,
+        last_RN: Tensor,
+        seats: Tensor,
+        actions_RN: Tensor | None = None,
+    ) -> ModelRows:
+        own = state if self._settings.obs_is_state else obs
+        return ModelRows(
+            own=own * self._settings.scale,
+            last_action=last_RN.gather(1, seats.unsqueeze(1)).squeeze(1),
+            others_last=relative_others(last_RN, seats),
+            seats=seats,
+            state=state * self._state_scale,
+            others_actions=None if actions_RN is None else relative_others(actions_RN, seats),
+        )
+
+    def acting(self, view: StepView, seats: Tensor) -> ModelRows:
+        """One row per copy."""
+        rows = torch.arange(len(seats))
+        return self._build(view.obs[rows, seats], view.state, view.last_actions, seats)
+
+    def stored(self, batch: EpisodeBatch, packing: Packing) -> ModelRows:
+        """One row per packed slot of whole-team episodes."""
+        seats = batch[SEAT][packing.episode]
+        rows = torch.arange(len(seats), device=seats.device)
+        obs = packing.pack(batch.raw("obs"))[rows, seats].to(torch.float32)
+        return self._build(
+            obs,
+            packing.pack(batch.raw("state")).to(torch.float32),
+            packing.pack_previous(batch.raw("actions").to(torch.int16), -1).long(),
+            seats,
+            packing.pack(batch["actions"]),
+        )

@@ -1,0 +1,311 @@
+"""The frozen players beside the learning agent: who they are, and how all of them act at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from omg.config.schema import Config
+from omg.config.team import check_team_size, parse_team
+from omg.controllers.base import StepView
+from omg.controllers.inputs import InputBuilder, InputSettings
+from omg.controllers.policy import Policy
+from omg.modules.agents import AGENTS, AgentNetwork
+from omg.modules.agents.stacked import StackedAgents
+from omg.opponents.pool import OpponentPool, PoolMember, draw_lineups
+from omg.opponents.scripted_foraging import make_script
+from omg.storage.files import read_json
+from omg.storage.models import META, find_model_folder, load_networks
+from omg.types import EnvSpec, IntArray, OmgError
+
+
+@dataclass(frozen=True, slots=True)
+class SeatRows:
+    """What R seats see, gathered from any copies."""
+
+    obs: Tensor  # [R, O]
+    state: Tensor  # [R, S]
+    avail: Tensor  # [R, A]
+    last_actions: Tensor  # [R]
+    seats: Tensor  # [R]
+
+
+class OpponentGroup(ABC):
+    """Members that act in one call."""
+
+    @abstractmethod
+    def initial_carry(self, lead: tuple[int, int]) -> Tensor:
+        """Zeros [copies, seats, width]; an episode begins with zeros."""
+
+    @abstractmethod
+    def act(
+        self, rows: SeatRows, members: Tensor, carry: Tensor, *, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Actions [R] and the next carry [R, width] of rows played by `members` [R]."""
+
+
+class CheckpointGroup(OpponentGroup):
+    """Trained policies of one architecture with the input settings they were trained with."""
+
+    def __init__(
+        self,
+        networks: Sequence[AgentNetwork],
+        inputs: InputBuilder,
+        *,
+        epsilon: float,
+        device: torch.device,
+    ) -> None:
+        self.stacked = StackedAgents.from_networks(list(networks)).to(device)
+        self._inputs, self._epsilon, self._device = inputs, epsilon, device
+
+    def initial_carry(self, lead: tuple[int, int]) -> Tensor:
+        return torch.zeros(*lead, self.stacked.carry_dim, device=self._device)
+
+    def act(
+        self, rows: SeatRows, members: Tensor, carry: Tensor, *, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        view = StepView(
+            obs=rows.obs.unsqueeze(1),
+            state=rows.state,
+            avail=rows.avail,
+            last_actions=rows.last_actions.unsqueeze(1),
+        )
+        inputs = self._inputs.step(view, rows.seats.unsqueeze(1)).squeeze(1)
+        outputs, carry = self.stacked.step_rows(inputs, members, carry)
+        avail = rows.avail.cpu()
+        best = outputs.cpu().masked_fill(~avail, -torch.inf).argmax(-1)
+        if self._epsilon == 0.0:
+            return best, carry
+        keys = torch.rand(avail.shape, generator=generator).masked_fill(~avail, -1.0)
+        explore = torch.rand(best.shape, generator=generator) < self._epsilon
+        return torch.where(explore, keys.argmax(-1), best), carry
+
+
+class ScriptGroup(OpponentGroup):
+    """Scripted Foraging players; few kinds, many rows each."""
+
+    def __init__(self, members: Sequence[PoolMember], env_args: dict[str, Any]) -> None:
+        from omg.envs.foraging.args import ForagingArgs
+
+        rules = ForagingArgs.parse(env_args).resolve()
+        self._board = {"rows": rules.rows, "cols": rules.cols, "n_foods": rules.max_num_food}
+        scripts = [member.script for member in members if member.script is not None]
+        self._scripts = [make_script(script.name, noise=script.noise) for script in scripts]
+        self._width = max(script.memory_dim for script in self._scripts)
+
+    def initial_carry(self, lead: tuple[int, int]) -> Tensor:
+        return torch.zeros(*lead, self._width, dtype=torch.int64)
+
+    def act(
+        self, rows: SeatRows, members: Tensor, carry: Tensor, *, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        seed = int(torch.randint(2**62, (), generator=generator))
+        rng = np.random.default_rng(seed)
+        actions = torch.zeros(len(members), dtype=torch.int64)
+        carry = carry.clone()
+        for number in set(members.tolist()):
+            script = self._scripts[number]
+            chosen = (members == number).nonzero(as_tuple=True)[0]
+            acted, memory = script.act(
+                rows.state[chosen].cpu().numpy(),
+                rows.seats[chosen].numpy(),
+                rows.avail[chosen].cpu().numpy(),
+                carry[chosen, : script.memory_dim].numpy(),
+                rng,
+                **self._board,
+            )
+            actions[chosen] = torch.from_numpy(acted)
+            carry[chosen, : script.memory_dim] = torch.from_numpy(memory)
+        return actions, carry
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All members, which group each belongs to, and who sits where in an episode."""
+
+    names: tuple[str, ...]
+    groups: tuple[OpponentGroup, ...]
+    group_of: IntArray  # [M]
+    local_of: IntArray  # [M], number within the group
+    n_agents: int
+    seat: int  # of the learning agent before shifting
+    team: IntArray | None = None  # [N], member per seat, -1 for the learning one
+    pool: tuple[PoolMember, ...] = ()
+    mode: Literal["homologue", "mixed"] = "mixed"
+
+    def line_up(self, shift: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+        """Learning seats [E] and members [E, N] (-1 there) of new episodes."""
+        agents = self.n_agents
+        seats = (self.seat + shift) % agents
+        if self.team is not None:
+            order = (np.arange(agents) - shift[:, None]) % agents
+            return seats, self.team[order]
+        members = np.full((len(shift), agents), -1, np.int64)
+        others = np.arange(agents) != seats[:, None]
+        drawn = draw_lineups(self.pool, len(shift), agents - 1, rng, mode=self.mode)
+        members[others] = drawn.reshape(-1)
+        return seats, members
+
+
+def _settings(policy: dict[str, Any]) -> InputSettings:
+    return InputSettings(
+        obs_is_state=policy["obs_is_state"],
+        obs_last_action=policy["obs_last_action"],
+        obs_agent_id=policy["obs_agent_id"],
+        scale=policy["scale"],
+    )
+
+
+def _network(policy: dict[str, Any], spec: EnvSpec) -> AgentNetwork:
+    return AGENTS[policy["policy_model"]](
+        input_dim=policy["input_dim"],
+        n_actions=spec.n_actions,
+        hidden_dim=policy["rnn_hidden_dim"],
+        mlp_hidden_dims=policy["mlp_hidden_dims"],
+        dueling=policy["dueling"],
+    )
+
+
+def _policy_of(config: Config, spec: EnvSpec, device: torch.device) -> dict[str, Any]:
+    """What a policy of this configuration is fed and made of."""
+    return Policy(config=config, spec=spec, device=device).describe()
+
+
+def build_roster(config: Config, spec: EnvSpec, device: torch.device) -> Roster:
+    """The frozen players that a configuration names: a team string's others, or a pool's."""
+    if config.opponent_pool:
+        pool = OpponentPool.open(Path(config.opponent_pool).expanduser())
+        return pool_roster(config, spec, device, pool, pool.members(split="train"))
+    if config.multi_algs:
+        return _team_roster(config, spec, device)
+    raise OmgError(
+        "mac=multi_module_mac needs the other players. Give a team (--config=1iql1iql_omg "
+        "--multi_algs --init_param_path=…) or opponent_pool=<folder>."
+    )
+
+
+def _team_roster(config: Config, spec: EnvSpec, device: torch.device) -> Roster:
+    seats = parse_team(config.team, [config.train_alg, *config.team_algs])
+    check_team_size(config.team, seats, spec.n_agents)
+    names = tuple(config.team_algs)
+    if not config.init_param_path:
+        raise OmgError(
+            f"The team {config.team} needs the weights of {', '.join(names)}. Give "
+            "init_param_path=<folder> that holds <alg>/agent.th for each."
+        )
+    networks, policies = [], []
+    for name in names:
+        own = Config.model_validate({**config.as_dict(), **config.team_algs[name]})
+        folder = find_model_folder(str(Path(config.init_param_path) / name), 0)
+        policy = _policy_of(own, spec, device)
+        if (folder / META).is_file():
+            policy |= read_json(folder / META)["policy"]
+            _check_fits(str(folder), policy, spec)
+        network = _network(policy, spec)
+        load_networks(folder, {"agent": network})
+        networks.append(network)
+        policies.append(policy)
+    groups, group_of, local_of = _group(config, spec, device, networks, policies)
+    team = np.array([names.index(s) if s in names else -1 for s in seats], np.int64)
+    return Roster(
+        names=names,
+        groups=groups,
+        group_of=group_of,
+        local_of=local_of,
+        n_agents=spec.n_agents,
+        seat=seats.index(config.train_alg),
+        team=team,
+    )
+
+
+def pool_roster(
+    config: Config,
+    spec: EnvSpec,
+    device: torch.device,
+    pool: OpponentPool,
+    members: Sequence[PoolMember],
+) -> Roster:
+    """Members of a pool as players."""
+    if not members:
+        raise OmgError(f"{pool.path} has no member to draw. Add some with 'omg pool add'.")
+    trained = [m for m in members if m.kind == "checkpoint"]
+    scripted = [m for m in members if m.kind == "scripted"]
+    networks, policies = [], []
+    for member in trained:
+        policy = dict(member.policy or {})
+        _check_fits(f"{pool.path}: member {member.id}", policy, spec)
+        network = _network(policy, spec)
+        network.load_state_dict(pool.load_state(member))
+        networks.append(network)
+        policies.append(policy)
+    groups, group_of, local_of = _group(config, spec, device, networks, policies)
+    if scripted:
+        if config.env != "foraging":
+            raise OmgError(f"Scripted members play foraging, not {config.env}. Leave them out.")
+        groups = (*groups, ScriptGroup(scripted, dict(config.env_args)))
+        group_of = np.append(group_of, np.full(len(scripted), len(groups) - 1))
+        local_of = np.append(local_of, np.arange(len(scripted)))
+    ordered = (*trained, *scripted)
+    return Roster(
+        names=tuple(m.id for m in ordered),
+        groups=groups,
+        group_of=group_of,
+        local_of=local_of,
+        n_agents=spec.n_agents,
+        seat=config.agent_shift % spec.n_agents,
+        pool=ordered,
+        mode=config.lineup_mode,
+    )
+
+
+def _check_fits(who: str, policy: dict[str, Any], spec: EnvSpec) -> None:
+    """The width a member was trained with must be what this environment gives it."""
+    missing = [key for key in ("input_dim", "policy_model", "obs_is_state") if key not in policy]
+    if missing:
+        raise OmgError(f"{who} does not say its {', '.join(missing)}. Save it again.")
+    width = spec.state_dim if policy["obs_is_state"] else spec.obs_dim
+    width += spec.n_actions if policy["obs_last_action"] else 0
+    width += spec.n_agents if policy["obs_agent_id"] else 0
+    if width != policy["input_dim"]:
+        raise OmgError(
+            f"{who} was trained with inputs of width {policy['input_dim']} "
+            f"(obs_is_state={policy['obs_is_state']}), this environment gives {width}. "
+            "Use the environment it was trained on."
+        )
+
+
+def _group(
+    config: Config,
+    spec: EnvSpec,
+    device: torch.device,
+    networks: Sequence[AgentNetwork],
+    policies: Sequence[dict[str, Any]],
+) -> tuple[tuple[OpponentGroup, ...], IntArray, IntArray]:
+    """Members of equal architecture and input settings share a group."""
+    kinds: dict[str, list[int]] = {}
+    for number, policy in enumerate(policies):
+        keys = sorted(key for key in policy if key != "agent_output_type")
+        kinds.setdefault(repr([(key, policy[key]) for key in keys]), []).append(number)
+    group_of = np.zeros(len(networks), np.int64)
+    local_of = np.zeros(len(networks), np.int64)
+    groups: list[OpponentGroup] = []
+    for rows in kinds.values():
+        group_of[rows], local_of[rows] = len(groups), np.arange(len(rows))
+        inputs = InputBuilder(spec, _settings(policies[rows[0]]), device=device)
+        chosen = [networks[row] for row in rows]
+        groups.append(
+            CheckpointGroup(chosen, inputs, epsilon=config.opponent_epsilon, device=device)
+        )
+    return tuple(groups), group_of, local_of
+
+
+def frozen_modules(roster: Roster) -> list[nn.Module]:
+    """The members' networks, e.g. to see that training leaves them alone."""
+    return [group.stacked for group in roster.groups if isinstance(group, CheckpointGroup)]

@@ -1,0 +1,15 @@
+"""Opponent models: what is inferred about the others (who they are is `omg.opponents`)."""
+
+from omg.modules.opponent_models.base import ModelRows, OpponentModel
+from omg.registry import Registry
+
+OPPONENT_MODELS: Registry[type[OpponentModel]] = Registry(
+    "am_model",
+    {
+        "none_am": "omg.modules.opponent_models.none_am:NoModel",
+        "base_am": "omg.modules.opponent_models.base_am:NaiveModel",
+        "control_am": "omg.modules.opponent_models.control_am:ControlModel",
+    },
+)
+
+__all__ = ["OPPONENT_MODELS", "ModelRows", "OpponentModel"]

@@ -1,0 +1,78 @@
+"""What every opponent model offers to the policy and to the learner."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor, nn
+
+from omg.config.schema import Config
+from omg.functional.packing import Packing
+from omg.types import EnvSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRows:
+    """What the learning agent knows at R moments, acting or stored. The others are ordered
+    relative to its own seat (next seat first), so that a model works in every seat."""
+
+    own: Tensor  # [R, D], its observation (or the state), scaled
+    last_action: Tensor  # [R], -1 before the first
+    others_last: Tensor  # [R, N-1], the others' last actions, -1 before the first
+    seats: Tensor  # [R]
+    state: Tensor  # [R, S], scaled; only diagnostic models and training targets may use it
+    others_actions: Tensor | None = None  # [R, N-1], what they did at this moment; training only
+
+    def take(self, rows: Tensor) -> ModelRows:
+        """Some of the rows."""
+        known = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: v[rows] for name, v in known.items() if v is not None})
+
+
+class OpponentModel(nn.Module):
+    """Turns what the learning agent knows into features for its policy.
+
+    Features carry no gradient into the model; it learns from its own loss. `carry_dim` is the
+    width of what it remembers between steps; a fresh episode begins with zeros.
+    """
+
+    feature_dim: int
+    carry_dim: int = 0
+
+    @abstractmethod
+    def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def infer(self, rows: ModelRows, carry: Tensor) -> tuple[Tensor, Tensor]:
+        """Acting: the policy's extra input [R, feature_dim] and the next carry [R, carry_dim]."""
+
+    @abstractmethod
+    def unroll(self, rows: ModelRows, packing: Packing) -> Tensor:
+        """Stored episodes: the features acting would have had at every packed slot, [P, F]."""
+
+    def files(self) -> Mapping[str, nn.Module]:
+        """What is saved, by the name of the file."""
+        return {}
+
+
+class MemorylessModel(OpponentModel):
+    """A model whose features depend on the present moment only."""
+
+    @abstractmethod
+    def feature(self, rows: ModelRows) -> Tensor:
+        """The policy's extra input, [R, feature_dim]."""
+
+    def infer(self, rows: ModelRows, carry: Tensor) -> tuple[Tensor, Tensor]:
+        return self.feature(rows), carry
+
+    def unroll(self, rows: ModelRows, packing: Packing) -> Tensor:
+        with torch.no_grad():
+            return self.feature(rows)
+
+    def loss(self, rows: ModelRows) -> Mapping[str, Tensor]:
+        """Named terms; `am_loss` is what is minimised. Empty where nothing is learned."""
+        return {}

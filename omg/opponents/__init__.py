@@ -1,0 +1,1 @@
+"""Who acts beside the learning agent: scripted players, checkpointed policies, pools."""

@@ -1,0 +1,151 @@
+"""`omg pool`: opponents to train with and to be tested against."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from omg.types import OmgError
+
+if TYPE_CHECKING:
+    from omg.opponents.pool import OpponentPool, PoolMember, Split
+
+pool_app = typer.Typer(help="Opponent pools.", no_args_is_help=True)
+
+POOL = typer.Argument(help="the pool's folder")
+
+
+def _run(action: Callable[[], Any]) -> None:
+    from omg.main import report_errors
+
+    raise typer.Exit(report_errors(False, action))
+
+
+@pool_app.command("add")
+def pool_add(
+    pool: Path = typer.Argument(help="the pool's folder; made if it does not exist"),
+    runs: list[Path] = typer.Argument(None, help="folders of runs; all are added or none"),
+    steps: str = typer.Option(
+        "final", help="early, middle, final, newest, best or a step; several with commas"
+    ),
+    script: str = typer.Option("", help="add a scripted player instead of runs"),
+    noise: float = typer.Option(0.0, help="the script's probability of a random action"),
+    split: str = typer.Option("", help="train or heldout; empty: the run's side, else train"),
+    name: str = typer.Option("", help="call the run by another name than its folder's"),
+) -> None:
+    """Add checkpoints of runs, or a scripted player."""
+
+    def action() -> None:
+        from omg.opponents.pool import OpponentPool
+
+        if bool(runs) == bool(script):
+            raise OmgError("Give the folders of runs, or --script=<name>, and not both.")
+        side = cast("Split | None", split or None)
+        opened = OpponentPool.create(pool, exist_ok=True)
+        if script:
+            added: Sequence[PoolMember] = [opened.add_script(script, noise=noise, split=side)]
+        else:
+            added = opened.add_runs(runs, steps=steps, split=side, name=name or None)
+        for member in added:
+            typer.echo(f"Added {member.id} ({member.algorithm}, {member.skill}, {member.split})")
+        typer.echo(_summary(opened))
+
+    _run(action)
+
+
+@pool_app.command("list")
+def pool_list(
+    pool: Path = POOL, split: str = typer.Option("", help="train or heldout; empty: both")
+) -> None:
+    """The members of a pool."""
+
+    def action() -> None:
+        from omg.opponents.pool import OpponentPool
+
+        opened = OpponentPool.open(pool)
+        table = Table("id", "algorithm", "run", "seed", "skill", "steps", "reward", "split")
+        for column in table.columns:
+            column.overflow = "fold"  # in a narrow window an id must stay readable
+        for member in opened.members(cast("Split | None", split or None)):
+            table.add_row(
+                *(member.id, member.algorithm, member.run),
+                "-" if member.seed is None else str(member.seed),
+                member.skill,
+                "-" if member.env_steps is None else f"{member.env_steps:,}",
+                {None: "-", True: "common", False: "own"}[member.common_reward],
+                member.split,
+            )
+        width = None if sys.stdout.isatty() else 1000
+        Console(width=width, markup=False, emoji=False, highlight=False).print(table)
+        typer.echo(_summary(opened))
+
+    _run(action)
+
+
+@pool_app.command("show")
+def pool_show(
+    pool: Path = POOL, member: str = typer.Argument(help="the member's id, see omg pool list")
+) -> None:
+    """All that is recorded of a member; its weights are read and checked."""
+
+    def action() -> None:
+        from dataclasses import asdict
+
+        from omg.opponents.pool import OpponentPool
+
+        opened = OpponentPool.open(pool)
+        found = opened.member(member)
+        typer.echo(json.dumps(asdict(found), indent=2))
+        if found.kind == "checkpoint":
+            size = sum(tensor.numel() for tensor in opened.load_state(found).values())
+            typer.echo(f"{opened.folder(found)}: intact, {size:,} parameters")
+
+    _run(action)
+
+
+@pool_app.command("split")
+def pool_split(
+    pool: Path = POOL,
+    heldout: str = typer.Option(help="a fraction, or runs and ids separated by commas"),
+    by: str = typer.Option("run", help="run: no run lies on both sides; member: one by one"),
+    seed: int = typer.Option(0, help="of the draw, where a fraction is given"),
+) -> None:
+    """Assign every member anew to training or held-out."""
+
+    def action() -> None:
+        from omg.opponents.pool import OpponentPool
+
+        opened = OpponentPool.open(pool)
+        opened.split(_fraction_or_names(heldout), by=cast(Any, by), seed=seed)
+        for side in ("train", "heldout"):
+            runs = dict.fromkeys(m.run for m in opened.members(side))
+            typer.echo(f"{side:8}{', '.join(runs) or '-'}")
+        typer.echo(_summary(opened))
+
+    _run(action)
+
+
+def _fraction_or_names(text: str) -> float | list[str]:
+    try:
+        return float(text)
+    except ValueError:
+        return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _summary(pool: OpponentPool) -> str:
+    train, heldout = pool.members("train"), pool.members("heldout")
+    lines = [f"{pool.path}: {len(train)} to train with, {len(heldout)} held out"]
+    both = sorted({m.run for m in train} & {m.run for m in heldout})
+    if both:
+        lines.append(f"On both sides: {', '.join(both)}. Held-out members are not all unseen runs.")
+    games = {json.dumps(m.env_args, sort_keys=True) for m in pool.members() if m.env_args}
+    if len(games) > 1:
+        lines.append(f"Trained with different env_args: {' and '.join(sorted(games))}.")
+    return "\n".join(lines)

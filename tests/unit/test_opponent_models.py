@@ -1,0 +1,198 @@
+"""Opponent models: what they see, what they predict, and that the future is not in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from omg.config.loader import load_command_line
+from omg.controllers.model_rows import relative_others
+from omg.controllers.multi_module import MultiModuleMAC
+from omg.functional.packing import Packing
+from omg.learners.base import Progress
+from omg.learners.q_learner_4am import LearningAgentQLearner
+from omg.main import train
+from omg.modules.opponent_models import OPPONENT_MODELS, ModelRows
+from omg.modules.opponent_models.base_am import NaiveModel
+from omg.opponents.pool import OpponentPool
+from omg.storage.files import load_tensors
+from omg.telemetry.logger import read_metrics
+from omg.types import EnvSpec, OmgError
+
+from .test_mixed_teams import CPU, SMALL, TASK, collect, make_rollout
+
+MODELS = list(OPPONENT_MODELS)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pools") / "scripts"
+    made = OpponentPool.create(path)
+    for name in ("nearest_food", "highest_level"):
+        made.add_script(name)
+    return path
+
+
+def words(pool: Path, model: str, *more: str) -> list[str]:
+    learn = ["--config=iql_am", f"--am_model={model}", f"--opponent_pool={pool}"]
+    return [*SMALL, *learn, *more, *TASK]
+
+
+def test_others_are_ordered_from_the_own_seat_on() -> None:
+    values = torch.tensor([[10, 11, 12], [20, 21, 22], [30, 31, 32]])
+    found = relative_others(values, torch.tensor([0, 1, 2]))
+    assert found.tolist() == [[11, 12], [22, 20], [30, 31]]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_features_while_acting_are_those_learned_from(pool: Path, model: str) -> None:
+    rollout = make_rollout(words(pool, model), greedy=True)
+    mac = rollout.mac
+    assert isinstance(mac, MultiModuleMAC)
+    from omg.components.learning_agent import learning_agent_part
+
+    for finished in collect(rollout, 30):
+        batch = finished.episodes
+        packing = Packing.of(batch.filled, batch["terminated"])
+        part, seats = learning_agent_part(batch)
+        feature = mac.model.unroll(mac.rows.stored(batch, packing), packing).unsqueeze(1)
+        with torch.no_grad():
+            inputs = mac.policy.build_inputs(part, packing, seats, feature)
+            q = packing.unpack(mac.policy.unroll(inputs, packing))
+        q = q.masked_fill(~part["avail_actions"], -torch.inf)
+        for row in range(len(batch)):
+            length = int(batch.lengths[row]) - 1
+            assert torch.equal(q[row, :length].argmax(-1), part["actions"][row, :length])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_features_do_not_depend_on_the_future(pool: Path, model: str) -> None:
+    rollout = make_rollout(words(pool, model))
+    mac = rollout.mac
+    assert isinstance(mac, MultiModuleMAC)
+    batch = next(f for f in collect(rollout, 30) if f.stats.lengths.max() >= 8).episodes
+    changed = batch.copy()
+    for name in ("obs", "state", "actions"):
+        field = changed.raw(name)
+        field[:, 5:] = field[:, 5:].flip(1)
+    packing = Packing.of(batch.filled, batch["terminated"])
+    before, after = (
+        packing.unpack(mac.model.unroll(mac.rows.stored(b, packing), packing))
+        for b in (batch, changed)
+    )
+    assert torch.equal(before[:, :5], after[:, :5])
+
+
+CONFIG = load_command_line(["--config=iql_am", "--am_hidden_dim=32"]).config
+SPEC = EnvSpec(name="x", n_agents=3, n_actions=4, obs_dim=5, state_dim=6, episode_limit=9)
+
+
+def rows(count: int, *, actions: torch.Tensor | None = None) -> ModelRows:
+    torch.manual_seed(0)
+    return ModelRows(
+        own=torch.randn(count, 5),
+        last_action=torch.zeros(count, dtype=torch.int64),
+        others_last=torch.zeros(count, 2, dtype=torch.int64),
+        seats=torch.arange(count) % 3,
+        state=torch.randn(count, 6),
+        others_actions=actions,
+    )
+
+
+def test_the_naive_model_gives_distributions_and_their_cross_entropy() -> None:
+    model = NaiveModel(spec=SPEC, own_dim=5, config=CONFIG)
+    actions = torch.randint(0, 4, (7, 2))
+    given = rows(7, actions=actions)
+    feature = model.feature(given).view(7, 2, 4)
+    assert not feature.requires_grad
+    torch.testing.assert_close(feature.sum(-1), torch.ones(7, 2))
+    picked = feature.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(model.loss(given)["am_loss"], -picked.log().mean())
+
+
+def test_the_naive_model_learns_a_rule_that_depends_on_the_seat() -> None:
+    torch.manual_seed(0)
+    model = NaiveModel(spec=SPEC, own_dim=5, config=CONFIG)
+    given = rows(300)
+    first = (given.own[:, 0] > 0).long()
+    given = rows(300, actions=torch.stack([first, given.seats], -1))
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(150):
+        optimiser.zero_grad()
+        model.loss(given)["am_loss"].backward()
+        optimiser.step()
+    assert model.loss(given)["am_accuracy"] > 0.97
+
+
+def test_the_control_shows_the_others_relative_to_oneself(pool: Path) -> None:
+    rollout = make_rollout(words(pool, "control_am", "--scale_inputs=False"))
+    mac = rollout.mac
+    assert isinstance(mac, MultiModuleMAC)
+    batch = collect(rollout, 20)[0].episodes
+    packing = Packing.of(batch.filled, batch["terminated"])
+    feature = packing.unpack(mac.model.unroll(mac.rows.stored(batch, packing), packing))
+    players = batch["state"][0, 0, 6:].view(3, 3)  # two foods come first
+    seat = int(batch["agent_idx"][0])
+    expected = [players[(seat + k) % 3] - players[seat] for k in (1, 2)]
+    torch.testing.assert_close(feature[0, 0], torch.cat(expected))
+
+
+def test_a_control_without_declared_features_is_refused() -> None:
+    with pytest.raises(OmgError, match="agent_features"):
+        OPPONENT_MODELS["control_am"](spec=SPEC, own_dim=5, config=CONFIG)
+
+
+def test_values_send_no_gradient_into_the_model_and_the_model_learns_by_its_own_loss(
+    pool: Path,
+) -> None:
+    rollout = make_rollout(words(pool, "base_am"))
+    mac = rollout.mac
+    assert isinstance(mac, MultiModuleMAC)
+    learner = LearningAgentQLearner(config=mac._config, spec=rollout.env.spec, mac=mac, device=CPU)
+    batch = collect(rollout, 40)[-1].episodes
+    before = [p.clone() for p in mac.model.parameters()]
+    super(LearningAgentQLearner, learner).train(batch, Progress(0, 0, 0))
+    assert all(p.grad is None for p in mac.model.parameters())
+    metrics = learner.train(batch, Progress(0, 0, 0))
+    assert {"am_loss", "am_accuracy", "loss"} <= set(metrics)
+    assert any(not torch.equal(a, b) for a, b in zip(before, mac.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_trains_saves_and_resumes_exactly(
+    pool: Path, tmp_path: Path, model: str
+) -> None:
+    def run(*more: str) -> Path:
+        return Path(train(words(pool, model, f"--local_results_path={tmp_path}", *more)).folder)
+
+    whole = run("--run_name=whole")
+    half = run("--run_name=half", "--t_max=300")
+    run("--run_name=half", "--resume", "--t_max=500")
+    files = ["agent.th"] + (["base_am.th"] if model == "base_am" else [])
+    for name in files:
+        mine, theirs = (
+            load_tensors(path / "models" / "last" / "iql_am" / name) for path in (whole, half)
+        )
+        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+    assert any("loss" in record for record in read_metrics(whole / "metrics.jsonl"))
+
+
+def test_a_checkpoint_with_another_opponent_model_is_refused(pool: Path, tmp_path: Path) -> None:
+    common = [f"--local_results_path={tmp_path}"]
+    made = train(words(pool, "base_am", *common, "--run_name=a", "--t_max=60")).folder
+    with pytest.raises(OmgError, match="am_model"):
+        train(words(pool, "control_am", *common, "--evaluate", f"--checkpoint_path={made}"))
+
+
+def test_a_continued_opponent_model_is_not_initialised_anew(pool: Path, tmp_path: Path) -> None:
+    common = [f"--local_results_path={tmp_path}"]
+    made = Path(train(words(pool, "base_am", *common, "--run_name=a")).folder)
+    again = [*common, "--run_name=b", "--t_max=10", f"--checkpoint_path={made}"]
+    continued = Path(train(words(pool, "base_am", *again)).folder)
+    old, new = (
+        load_tensors(path / "models" / "last" / "iql_am" / "base_am.th")
+        for path in (made, continued)
+    )
+    assert all(torch.equal(old[key], new[key]) for key in old)
