@@ -2,7 +2,7 @@
 
 From this folder:
     omg envs check my_env:MyEnv
-    PYTHONPATH=. omg train --config=vdn --env=my_env:MyEnv
+    omg train --config=vdn --env=my_env:MyEnv
 """
 
 import numpy as np

@@ -33,6 +33,12 @@ from omg.telemetry.logger import MetricLogger, ScalarSink
 from omg.training import EffectiveNumbers, Parts, TrainingLoop
 from omg.types import EnvSpec, OmgError
 
+# Settings of the policy network that a prior does not depend on.
+POLICY_ONLY = (
+    *("input_dim", "policy_model", "rnn_hidden_dim", "mlp_hidden_dims", "dueling"),
+    *("obs_last_action", "obs_agent_id", "agent_output_type"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
@@ -131,6 +137,7 @@ class Run:
     def __enter__(self) -> Run:
         try:
             self._build()
+            self._load_prior()
             if self.config.checkpoint_path:
                 self._loaded = self.load_checkpoint(for_training=not self.config.evaluate)
         except BaseException:
@@ -244,6 +251,27 @@ class Run:
                 ) from error
         learner.after_load()
         return folder
+
+    def _load_prior(self) -> None:
+        """A subgoal agent needs the prior of the pre-training stage."""
+        config = self.config
+        if config.learner != "omg_learner" or config.evaluate or config.checkpoint_path:
+            return
+        name = config.train_alg or config.name
+        if not config.init_param_path:
+            raise OmgError(
+                f"{config.name} needs a pre-trained prior. Give init_param_path=<folder with "
+                f"{name}/vae.th>, made by --learner=am_learner."
+            )
+        root = Path(config.init_param_path).expanduser()
+        if (root / name / "vae.th").is_file():
+            folder = root
+        else:  # a run that was made by am_learner, or a folder of runs that holds one by that name
+            folder = find_model_folder(str(root / name if (root / name).is_dir() else root), 0)
+        check_meta(folder, self.parts.meta, without=POLICY_ONLY)
+        networks = self.parts.mac.networks()
+        load_networks(folder, {f"{name}/vae": networks[f"{name}/vae"]})
+        self._remarks["prior"] = str(folder / name / "vae.th")
 
     def go(
         self,

@@ -154,6 +154,7 @@ class TrainingLoop:
         self.counters = Counters()
         self.stop = StopRequest()
         self._means = MetricMeans()
+        self._last_means: dict[str, float] = {}
         self._recent: list[EpisodeStats] = []
         self._clock = time.monotonic()
 
@@ -177,6 +178,7 @@ class TrainingLoop:
                 if config.save_model:
                     self._save(str(counters.env_steps))
                 self._save_resume()
+                self.parts.learner.verdict(self._last_means)
             finally:
                 self.console.stop()
         return {k: v for k, v in self.logger.latest.items() if k.startswith("test_")}
@@ -243,6 +245,7 @@ class TrainingLoop:
             counters.last_runner_log = at
         if force or at - counters.last_learner_log >= config.learner_log_interval:
             means = self._means.take()
+            self._last_means = means or self._last_means
             self._check_finite(means)
             self.logger.log(means, at)
             counters.last_learner_log = at

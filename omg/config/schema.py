@@ -64,6 +64,12 @@ def _none(value: Any) -> Any:
     return None if isinstance(value, str) and value.lower() in ("null", "none", "") else value
 
 
+def _subgoal_mode(value: Any) -> Any:
+    """The original flag: True = optimistic, False = conservative; words are accepted too."""
+    words = {"true": "optimistic", "false": "conservative"}
+    return words.get(str(value).lower(), value)
+
+
 class Section(BaseModel):
     """Base of all sections: frozen, no unknown keys."""
 
@@ -189,6 +195,28 @@ class OpponentModelSection(Section):
     am_lr: Positive
 
 
+class SubgoalSection(Section):
+    """The subgoal model (`omg_am`) and its learner."""
+
+    subgoal_dim: Count
+    subgoal_horizon: Count
+    subgoal_mode: Annotated[
+        Literal["optimistic", "conservative", "random", "fixed"], BeforeValidator(_subgoal_mode)
+    ]
+    subgoal_fixed_k: Count
+    subgoal_source: Literal["state", "opponents"]
+    subgoal_posterior: Literal["sample", "mean"]
+    subgoal_feature: Literal["latent", "decoded", "both"]
+    subgoal_target: Literal["same", "next"]
+    subgoal_value: Literal["mean", "max"]
+    subgoal_epsilon_start: Unit
+    subgoal_epsilon_finish: Unit
+    subgoal_epsilon_anneal_time: Count
+    am_kl_weight: Annotated[float, Field(ge=0)]
+    prior_kl_weight: Annotated[float, Field(ge=0)]
+    prior_min_accuracy: Unit
+
+
 class QLearningSection(Section):
     """Value learning."""
 
@@ -216,6 +244,7 @@ class Config(
     PolicySection,
     TeamSection,
     OpponentModelSection,
+    SubgoalSection,
     QLearningSection,
 ):
     """Every key of a run. Built by `omg.config.loader`, never changed afterwards."""

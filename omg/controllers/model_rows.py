@@ -24,7 +24,7 @@ class ModelRowBuilder:
     """Builds `ModelRows` with the policy's own input settings."""
 
     def __init__(self, settings: InputSettings, *, state_scale: float) -> None:
-        self._settings, self._state_scale = settings, state_scale
+        self._settings, self.state_scale = settings, state_scale
 
     def _build(
         self,
@@ -40,7 +40,7 @@ class ModelRowBuilder:
             last_action=last_RN.gather(1, seats.unsqueeze(1)).squeeze(1),
             others_last=relative_others(last_RN, seats),
             seats=seats,
-            state=state * self._state_scale,
+            state=state * self.state_scale,
             others_actions=None if actions_RN is None else relative_others(actions_RN, seats),
         )
 

@@ -87,6 +87,8 @@ class MultiModuleMAC(Controller):
         elif self._config.is_agent_shift:
             shift = (copies + carry["episode"][rows].numpy()) % agents
         seats, members = self.roster.line_up(shift, rng)
+        if self._config.learner == "am_learner":
+            members = self.roster.fill(seats, members, rng)
         carry["episode"][rows] += 1
         carry["seat"][rows] = torch.from_numpy(seats)
         carry["member"][rows] = torch.from_numpy(members)
@@ -113,7 +115,7 @@ class MultiModuleMAC(Controller):
             avail=view.avail[rows, seat].unsqueeze(1),
             last_actions=view.last_actions[rows, seat].unsqueeze(1),
         )
-        feature, memory = self.model.infer(self.rows.acting(view, seat), carry["model"])
+        feature, memory = self.model.infer(self.rows.acting(view, seat), carry["model"], generator)
         outputs, hidden = self.policy.step(
             own, carry["hidden"], seat.unsqueeze(1), feature.unsqueeze(1)
         )
@@ -121,7 +123,7 @@ class MultiModuleMAC(Controller):
             outputs.cpu(), own.avail.cpu(), env_steps=env_steps, greedy=greedy, generator=generator
         )
         actions = torch.zeros(view.last_actions.shape, dtype=torch.int64)
-        actions[rows, seat] = chosen.squeeze(1)
+        actions[rows, seat] = chosen.squeeze(1)  # a frozen member may overrule it, see `fill`
         carry = {**carry, "hidden": hidden, "model": memory}
         self._others_act(view, carry, actions, generator)
         return Acted(actions, carry)
@@ -166,7 +168,10 @@ class MultiModuleMAC(Controller):
         return {f"{folder}/agent": self.policy.network, **model}
 
     def describe(self) -> dict[str, Any]:
-        am = {"am_model": self._config.am_model, "am_hidden_dim": self._config.am_hidden_dim}
+        config = self._config
+        am: dict[str, Any] = {"am_model": config.am_model, "am_hidden_dim": config.am_hidden_dim}
+        if config.am_model == "omg_am":
+            am |= {"subgoal_dim": config.subgoal_dim, "subgoal_source": config.subgoal_source}
         return {**self.policy.describe(), **am}
 
     def metrics(self, env_steps: int) -> dict[str, float]:

@@ -91,12 +91,19 @@ class Policy:
         self, inputs_PNI: Tensor, packing: Packing, network: AgentNetwork | None = None
     ) -> Tensor:
         """Outputs of whole episodes from zero hidden state, [P, N, A]."""
+        return self.unroll_states(inputs_PNI, packing, network)[0]
+
+    def unroll_states(
+        self, inputs_PNI: Tensor, packing: Packing, network: AgentNetwork | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs [P, N, A] and the hidden state behind every slot [P, N, H]."""
         network = network or self.network
         slots, agents, _ = inputs_PNI.shape
         sizes = packing.sizes * agents
         carry = inputs_PNI.new_zeros(int(sizes[0]), network.carry_dim)
-        outputs = network.unroll_packed(inputs_PNI.flatten(0, 1), sizes, carry)
-        return outputs.view(slots, agents, -1)
+        outputs, hidden = network.unroll_packed(inputs_PNI.flatten(0, 1), sizes, carry)
+        hidden = hidden.view(slots, agents, network.carry_dim)
+        return outputs.view(slots, agents, -1), hidden
 
     def describe(self) -> dict[str, Any]:
         config = self._config

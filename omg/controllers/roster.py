@@ -153,6 +153,13 @@ class Roster:
         members[others] = drawn.reshape(-1)
         return seats, members
 
+    def fill(self, seats: IntArray, members: IntArray, rng: np.random.Generator) -> IntArray:
+        """The same line-ups with the learning seat given to a member, too: games of the frozen
+        players alone, to gather the states they visit."""
+        filled: IntArray = members.copy()
+        filled[np.arange(len(seats)), seats] = rng.integers(0, len(self.names), len(seats))
+        return filled
+
 
 def _settings(policy: dict[str, Any]) -> InputSettings:
     return InputSettings(

@@ -81,6 +81,14 @@ class Packing:
         first = (self.time == 0).view(-1, *[1] * (padded.dim() - 2))
         return earlier.masked_fill(first, fill)
 
+    def previous(self, packed: Tensor) -> Tensor:
+        """Values of the slots one step earlier, [P, …]; zeros at an episode's first step."""
+        sizes = self.sizes.to(packed.device)
+        first = int(sizes[0])
+        later = torch.arange(first, len(packed), device=packed.device)
+        earlier = packed[later - torch.repeat_interleave(sizes[:-1], sizes[1:])]
+        return torch.cat([torch.zeros_like(packed[:first]), earlier])
+
     def unpack(self, packed: Tensor) -> Tensor:
         """[P, …] -> [B, T, …], zeros in the padding."""
         padded = packed.new_zeros(*self.shape, *packed.shape[1:])

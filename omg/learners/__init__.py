@@ -7,6 +7,8 @@ LEARNERS: Registry[type[Learner]] = Registry(
     "learner",
     {
         "q_learner": "omg.learners.q_learner:QLearner",
+        "am_learner": "omg.learners.am_learner:PriorLearner",
+        "omg_learner": "omg.learners.omg_learner:OMGLearner",
         "q_learner_4am": "omg.learners.q_learner_4am:LearningAgentQLearner",
     },
 )

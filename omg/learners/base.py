@@ -32,7 +32,7 @@ class Learner(ABC):
     """Trains the networks of a controller."""
 
     # True: of every episode only the learning agent's own part is used, so that n_agents episodes
-    # count as one (see `omg.run.EffectiveNumbers`).
+    # count as one (see `omg.training.EffectiveNumbers`).
     learns_one_seat = False
 
     @abstractmethod
@@ -61,6 +61,9 @@ class Learner(ABC):
 
     @abstractmethod
     def load_optimiser_state(self, state: dict[str, Any]) -> None: ...
+
+    def verdict(self, metrics: Mapping[str, float]) -> None:  # noqa: B027 - optional
+        """Called once at the end of training with the last means; may refuse the result."""
 
     def after_load(self) -> None:  # noqa: B027 - optional
         """Called when network weights were replaced from outside (targets follow them)."""

@@ -41,6 +41,7 @@ class LearningAgentQLearner(QLearner):
                 "Set learner=omg_learner."
             )
         self._model = mac.model
+        self._generator = torch.Generator().manual_seed(config.seed)
         weights = list(mac.model.parameters())
         self._model_optimiser = torch.optim.Adam(weights, lr=config.am_lr) if weights else None
 
@@ -49,7 +50,7 @@ class LearningAgentQLearner(QLearner):
 
     def _feature(self, batch: EpisodeBatch, packing: Packing) -> Tensor | None:
         rows = self._team.rows.stored(batch, packing)
-        return self._team.model.unroll(rows, packing).unsqueeze(1)
+        return self._team.model.unroll(rows, packing, self._generator).unsqueeze(1)
 
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
         metrics = super().train(batch, progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,10 @@ def prune_models(models: Path, keep: int) -> None:
 
 
 def holds_models(folder: Path) -> bool:
-    """Whether a folder has an agent.th, or one per algorithm of a mixed team in <alg>/agent.th."""
+    """Whether a folder has an agent.th, or <alg>/agent.th or <alg>/vae.th of a mixed team."""
     if (folder / "agent.th").is_file():
         return True
-    teams = folder.glob("*/agent.th")
+    teams = [*folder.glob("*/agent.th"), *folder.glob("*/vae.th")]
     return any(not p.parent.name.isdigit() and p.parent.name not in ("last", "best") for p in teams)
 
 
@@ -75,9 +75,11 @@ def find_model_folder(checkpoint_path: str, load_step: int) -> Path:
     return models / str(step)
 
 
-def check_meta(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Compare what the weights were trained with to what this run would feed them; what meta.json
-    says, or nothing where there is none (PyMARL's own folders)."""
+def check_meta(
+    folder: Path, wanted: Mapping[str, Any], *, without: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Compare what the weights were trained with to what this run would feed them, apart from the
+    settings in `without`; what meta.json says, or nothing where there is none (PyMARL's)."""
     if not (folder / META).is_file():
         return {}
     found = read_json(folder / META)
@@ -90,6 +92,7 @@ def check_meta(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         (group, key, found[group].get(key), value)
         for group in ("shapes", "policy")
         for key, value in wanted[group].items()
+        if key not in without
         if isinstance(found.get(group), dict) and found[group].get(key, value) != value
     ]
     if len(differences) > 1:  # the input's width follows from the others

@@ -32,15 +32,18 @@ class AgentNetwork(nn.Module):
         """inputs [R, I], carry [R, carry_dim] -> outputs [R, A], carry."""
 
     @abstractmethod
-    def unroll_packed(self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor) -> Tensor:
+    def unroll_packed(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Whole sequences without padding: step t has sizes[t] of the P rows, never more than
-        the step before (`functional.packing`); carry [sizes[0], carry_dim] -> outputs [P, A]."""
+        the step before (`functional.packing`); carry [sizes[0], carry_dim] -> outputs [P, A] and
+        the carry behind every row [P, carry_dim]."""
 
     def unroll(self, inputs_TRI: Tensor, carry: Tensor) -> Tensor:
         """Sequences of equal length: inputs [T, R, I] -> outputs [T, R, A]."""
         steps, rows, _ = inputs_TRI.shape
         sizes = torch.full((steps,), rows, dtype=torch.int64)
-        outputs = self.unroll_packed(inputs_TRI.flatten(0, 1), sizes, carry)
+        outputs, _ = self.unroll_packed(inputs_TRI.flatten(0, 1), sizes, carry)
         return outputs.view(steps, rows, -1)
 
 

@@ -35,6 +35,7 @@ class MLPAgent(AgentNetwork):
     def step(self, inputs: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         return self.head(self.body(inputs)), carry
 
-    def unroll_packed(self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor) -> Tensor:
-        out: Tensor = self.head(self.body(inputs_PI))
-        return out
+    def unroll_packed(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return self.head(self.body(inputs_PI)), inputs_PI.new_zeros(len(inputs_PI), 0)

@@ -33,7 +33,8 @@ class RNNAgent(AgentNetwork):
         hidden = self.rnn(torch.relu(self.fc1(inputs)), carry)
         return self.fc2(hidden), hidden
 
-    def unroll_packed(self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor) -> Tensor:
+    def unroll_packed(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor
+    ) -> tuple[Tensor, Tensor]:
         hidden = self.rnn.unroll_packed(torch.relu(self.fc1(inputs_PI)), sizes, carry)
-        out: Tensor = self.fc2(hidden)
-        return out
+        return self.fc2(hidden), hidden

@@ -47,11 +47,13 @@ class OpponentModel(nn.Module):
         super().__init__()
 
     @abstractmethod
-    def infer(self, rows: ModelRows, carry: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(
+        self, rows: ModelRows, carry: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         """Acting: the policy's extra input [R, feature_dim] and the next carry [R, carry_dim]."""
 
     @abstractmethod
-    def unroll(self, rows: ModelRows, packing: Packing) -> Tensor:
+    def unroll(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Tensor:
         """Stored episodes: the features acting would have had at every packed slot, [P, F]."""
 
     def files(self) -> Mapping[str, nn.Module]:
@@ -66,10 +68,12 @@ class MemorylessModel(OpponentModel):
     def feature(self, rows: ModelRows) -> Tensor:
         """The policy's extra input, [R, feature_dim]."""
 
-    def infer(self, rows: ModelRows, carry: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(
+        self, rows: ModelRows, carry: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         return self.feature(rows), carry
 
-    def unroll(self, rows: ModelRows, packing: Packing) -> Tensor:
+    def unroll(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Tensor:
         with torch.no_grad():
             return self.feature(rows)
 

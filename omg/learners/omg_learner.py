@@ -1,0 +1,227 @@
+"""`omg_learner`: Q-learning of the learning agent together with the subgoal inference (CVAE)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from omg.components.episode_batch import EpisodeBatch
+from omg.components.learning_agent import learning_agent_part
+from omg.components.schedules import DecayThenFlat
+from omg.config.schema import Config
+from omg.controllers.base import Controller
+from omg.controllers.multi_module import MultiModuleMAC
+from omg.functional.packing import Packing
+from omg.functional.subgoals import (
+    gaussian_kl,
+    max_over_available,
+    mean_over_available,
+    select_subgoal,
+)
+from omg.functional.td import gather_actions, next_action_values, td_targets
+from omg.learners.base import Metrics, Progress, load_optimiser
+from omg.learners.q_learner import QLearner
+from omg.modules.agents import AgentNetwork
+from omg.modules.opponent_models import ModelRows
+from omg.modules.opponent_models.omg_am import SubgoalModel
+from omg.types import EnvSpec, OmgError
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """What one update works on: the learning agent's part of a batch, packed."""
+
+    part: EpisodeBatch
+    packing: Packing
+    rows: ModelRows
+    plain: Tensor  # [P, 1, I - F], inputs without the subgoal's features
+
+
+class OMGLearner(QLearner):
+    """Per update: select a subgoal among the next H states by its value, pull the inference
+    towards the prior's encoding of it, and learn Q(s, g, a) with g = ĝ or ḡ (ε-mix)."""
+
+    trains = MultiModuleMAC
+    mac_name = "multi_module_mac"
+    learns_one_seat = True
+
+    def __init__(
+        self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
+    ) -> None:
+        super().__init__(config=config, spec=spec, mac=mac, device=device)
+        assert isinstance(mac, MultiModuleMAC)
+        if not isinstance(mac.model, SubgoalModel):
+            raise OmgError(
+                f"learner=omg_learner needs am_model=omg_am, not {config.am_model}. "
+                "Use --config=iql_omg."
+            )
+        self._team, self._model = mac, mac.model
+        self._model.vae.requires_grad_(False)
+        self._model_optimiser = torch.optim.Adam(
+            self._model.inference_parameters(), lr=config.am_lr
+        )
+        self._mix = DecayThenFlat(
+            start=config.subgoal_epsilon_start,
+            finish=config.subgoal_epsilon_finish,
+            time_length=config.subgoal_epsilon_anneal_time,
+        )
+        self._generator = torch.Generator().manual_seed(config.seed)
+        self._value = mean_over_available if config.subgoal_value == "mean" else max_over_available
+
+    def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
+        part, seats = learning_agent_part(batch)
+        packing = Packing.of(part.filled, part.raw("terminated"))
+        rows = self._team.rows.stored(batch, packing)
+        plain = self._policy.build_inputs(part, packing, seats)
+        update = _Update(part, packing, rows, plain)
+        now = packing.now
+
+        mean, log_var, condition = self._model.posterior(rows, packing)
+        inferred = self._model.draw(mean, log_var, self._generator)
+        with torch.no_grad():
+            encoded = self._model.source(rows.state, rows.seats)
+            prior_mean, prior_log_var = self._model.vae.encode(encoded)
+            prior = self._model.draw(prior_mean, prior_log_var, self._generator)
+            chosen, steps_ahead = self.select(update, inferred.detach(), prior)
+
+        kl = gaussian_kl(mean[now], log_var[now], prior_mean[chosen], prior_log_var[chosen]).mean()
+        recon = self._model.reconstruction(rows.take(now), inferred[now], condition[now])
+        model_loss = recon + self._config.am_kl_weight * kl
+        self._model_optimiser.zero_grad()
+        model_loss.backward()  # type: ignore[no-untyped-call]
+        self._model_optimiser.step()
+
+        epsilon = self._mix(progress.env_steps)
+        subgoal = inferred.detach().clone()
+        take_prior = torch.rand(len(now), generator=self._generator).to(mean.device) <= epsilon
+        take_prior &= epsilon > 0
+        subgoal[now] = torch.where(take_prior.unsqueeze(1), prior[chosen], subgoal[now])
+        metrics = self._train_values(update, subgoal, progress)
+        shares = {
+            f"subgoal_k{k + 1}": (steps_ahead == k).to(torch.float32).mean()
+            for k in range(self._config.subgoal_horizon)
+        }
+        return {
+            **metrics,
+            **shares,
+            "am_loss": model_loss.detach(),
+            "am_recon": recon.detach(),
+            "am_kl": kl.detach(),
+            "am_posterior_std": torch.exp(0.5 * log_var.detach()).mean(),
+            "am_active_dims": self._active_dims(mean.detach()),
+            "subgoal_epsilon": torch.tensor(epsilon),
+        }
+
+    @staticmethod
+    def _active_dims(mean: Tensor) -> Tensor:
+        """Share of subgoal dimensions whose mean really varies: near zero is a collapse."""
+        return (mean.var(0) > 0.01).to(torch.float32).mean()
+
+    def _step(self, network: AgentNetwork, inputs_R1I: Tensor, hidden_RH: Tensor) -> Tensor:
+        outputs, _ = network.step(inputs_R1I.squeeze(1), hidden_RH)
+        return outputs
+
+    def _fed(self, update: _Update, slots: Tensor, subgoal: Tensor) -> Tensor:
+        """Inputs at some slots with the features of given subgoals, [K, 1, I]."""
+        feature = self._model.features(subgoal, update.rows.take(slots))
+        return torch.cat([update.plain[slots], feature.unsqueeze(1)], -1)
+
+    def select(self, update: _Update, inferred: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+        """The slot whose state is the subgoal of every transition, and how many steps ahead it
+        lies (0-based). All candidates of all steps are one batched step of the network from the
+        hidden states that acting with ĝ would have had."""
+        packing, config = update.packing, self._config
+        now, horizon = packing.now, config.subgoal_horizon
+        slots, exists = packing.future(now, horizon)
+        everywhere = torch.arange(len(inferred), device=inferred.device)
+        _, hidden = self._policy.unroll_states(self._fed(update, everywhere, inferred), packing)
+        before = packing.previous(hidden.squeeze(1))[now]
+        repeated = now.repeat_interleave(horizon)
+        inputs = self._fed(update, repeated, prior[slots.flatten()])
+        q = self._step(self._policy.network, inputs, before.repeat_interleave(horizon, 0))
+        avail = packing.take(update.part.raw("avail_actions"), repeated).squeeze(1)
+        values = self._value(q, avail).view(len(now), horizon)
+        ahead = select_subgoal(
+            values,
+            exists,
+            mode=config.subgoal_mode,
+            fixed_k=config.subgoal_fixed_k,
+            generator=self._generator,
+        )
+        return slots.gather(1, ahead.unsqueeze(1)).squeeze(1), ahead
+
+    def subgoal_targets(self, update: _Update, subgoal: Tensor) -> tuple[Tensor, Tensor]:
+        """Q of the taken actions [K, 1] and r + γ (1-d) V'(s_{t+1}, g): with the same subgoal g_t
+        one more step from the hidden state behind t, with the next one the unroll itself."""
+        packing, part, config = update.packing, update.part, self._config
+        now, following = packing.now, packing.next
+        everywhere = torch.arange(len(subgoal), device=subgoal.device)
+        inputs = self._fed(update, everywhere, subgoal)
+        q, hidden = self._policy.unroll_states(inputs, packing)
+        taken = gather_actions(q[now], packing.take(part["actions"], now))
+        with torch.no_grad():
+            target_q, target_hidden = self._policy.unroll_states(
+                inputs, packing, self._target_network
+            )
+            if config.subgoal_target == "next":
+                online_next, target_next = q[following], target_q[following]
+            else:
+                ahead = self._fed(update, following, subgoal[now])
+                online_next = self._step(self._policy.network, ahead, hidden[now].squeeze(1))
+                target_next = self._step(self._target_network, ahead, target_hidden[now].squeeze(1))
+                online_next, target_next = online_next.unsqueeze(1), target_next.unsqueeze(1)
+            next_values = next_action_values(
+                online_next,
+                target_next,
+                packing.take(part.raw("avail_actions"), following),
+                double=config.double_q,
+            )
+            targets = td_targets(
+                packing.take(part["reward"], now),
+                packing.take(part.raw("terminated"), now),
+                next_values,
+                gamma=config.gamma,
+            )
+        return taken, targets
+
+    def _train_values(self, update: _Update, subgoal: Tensor, progress: Progress) -> Metrics:
+        taken, targets = self.subgoal_targets(update, subgoal)
+        td_error = taken - targets
+        loss = td_error.square().mean()
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        grad_norm = nn.utils.clip_grad_norm_(
+            self._parameters, self._config.grad_norm_clip, foreach=True
+        )
+        self._optimiser.step()
+        self._update_targets(progress)
+        return {
+            "loss": loss.detach(),
+            "grad_norm": grad_norm,
+            "td_error_abs": td_error.detach().abs().mean(),
+            "q_taken_mean": taken.detach().mean(),
+            "target_mean": targets.mean(),
+        }
+
+    def optimiser_state(self) -> dict[str, Any]:
+        return {"policy": super().optimiser_state(), "am": self._model_optimiser.state_dict()}
+
+    def load_optimiser_state(self, state: dict[str, Any]) -> None:
+        super().load_optimiser_state(state["policy"])
+        load_optimiser(self._model_optimiser, state["am"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            "am": self._model_optimiser.state_dict(),
+            "generator": self._generator.get_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._model_optimiser.load_state_dict(state["am"])
+        self._generator.set_state(state["generator"])

@@ -1,0 +1,164 @@
+"""`omg_am`: infers the others' subgoal. Prior VAE over states, inference CVAE over histories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from omg.components.transforms import OneHot
+from omg.config.schema import Config
+from omg.functional.packing import Packing
+from omg.functional.subgoals import gaussian_kl, sample_gaussian
+from omg.modules.opponent_models.base import ModelRows, OpponentModel
+from omg.modules.opponent_models.source import SubgoalSource
+from omg.modules.recurrent import GRUCore
+from omg.types import EnvSpec
+
+
+class PriorVAE(nn.Module):
+    """p_ψ(g | s): encodes a state into a Gaussian over subgoals and decodes it back."""
+
+    def __init__(self, state_dim: int, hidden_dim: int, subgoal_dim: int) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(
+            nn.Linear(state_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, 2 * subgoal_dim),
+        )
+        self.decoder = nn.Sequential(
+            nn.Linear(subgoal_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, state_dim),
+        )
+
+    def encode(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-variance."""
+        mean, log_var = self.encoder(state).chunk(2, -1)
+        return mean, log_var.clamp(-10.0, 4.0)
+
+    def decode(self, subgoal: Tensor) -> Tensor:
+        out: Tensor = self.decoder(subgoal)
+        return out
+
+    def loss(
+        self, state: Tensor, kl_weight: float, generator: torch.Generator
+    ) -> Mapping[str, Tensor]:
+        """Reconstruction (mean square) + weight · KL to N(0, 1)."""
+        mean, log_var = self.encode(state)
+        decoded = self.decode(sample_gaussian(mean, log_var, generator))
+        zeros = torch.zeros_like(mean)
+        kl = gaussian_kl(mean, log_var, zeros, zeros).mean()
+        recon = (decoded - state).square().mean()
+        return {"am_loss": recon + kl_weight * kl, "prior_recon": recon, "prior_kl": kl}
+
+
+class InferenceCVAE(nn.Module):
+    """q_φ(g | τ, s): encoder of (embedding of s_t, condition) and decoder of (g, condition)."""
+
+    def __init__(self, embed_dim: int, cond_dim: int, hidden_dim: int, subgoal_dim: int) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(
+            nn.Linear(embed_dim + cond_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, 2 * subgoal_dim),
+        )
+        self.decoder = nn.Sequential(
+            nn.Linear(subgoal_dim + cond_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, embed_dim),
+        )
+
+    def encode(self, embedding: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_var = self.encoder(torch.cat([embedding, condition], -1)).chunk(2, -1)
+        return mean, log_var.clamp(-10.0, 4.0)
+
+    def decode(self, subgoal: Tensor, condition: Tensor) -> Tensor:
+        out: Tensor = self.decoder(torch.cat([subgoal, condition], -1))
+        return out
+
+
+class SubgoalModel(OpponentModel):
+    """Acting uses ĝ_t from the CVAE at every step; the prior is frozen after pre-training. Files:
+    vae.th (prior), cvae.th, cond_rnn.th, fc.th (inference)."""
+
+    def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
+        nn.Module.__init__(self)
+        hidden = config.am_hidden_dim
+        embed_dim = hidden // 4
+        self._cond_dim = hidden - embed_dim
+        self._own_dim, self._sampled = own_dim, config.subgoal_posterior == "sample"
+        self._one_hot = OneHot(spec.n_actions)
+        self.source = SubgoalSource(spec, whole=config.subgoal_source == "state")
+        self.vae = PriorVAE(self.source.dim, hidden, config.subgoal_dim)
+        self.fc = nn.Linear(own_dim, embed_dim)
+        self.cond_rnn = GRUCore(own_dim + spec.n_agents * spec.n_actions, self._cond_dim)
+        self.cvae = InferenceCVAE(embed_dim, self._cond_dim, hidden, config.subgoal_dim)
+        self.carry_dim = own_dim + self._cond_dim
+        self._kind = config.subgoal_feature
+        latent = 0 if self._kind == "decoded" else config.subgoal_dim
+        decoded = 0 if self._kind == "latent" else self.source.place_dim
+        self.feature_dim = latent + decoded
+
+    def _history(self, rows: ModelRows, previous: Tensor) -> Tensor:
+        """(s_{t-1}, a⁻ⁱ_{t-1}, a_{t-1}); all zero before the first step."""
+        others = self._one_hot(rows.others_last).flatten(1)
+        return torch.cat([previous, others, self._one_hot(rows.last_action)], -1)
+
+    def _embed(self, rows: ModelRows) -> Tensor:
+        return torch.relu(self.fc(rows.own))
+
+    def draw(self, mean: Tensor, log_var: Tensor, generator: torch.Generator) -> Tensor:
+        """A subgoal from a Gaussian: a sample or its mean, as configured."""
+        return sample_gaussian(mean, log_var, generator) if self._sampled else mean
+
+    def infer(
+        self, rows: ModelRows, carry: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        previous, hidden = carry.split([self._own_dim, self._cond_dim], -1)  # type: ignore[no-untyped-call]
+        hidden = self.cond_rnn(self._history(rows, previous), hidden)
+        mean, log_var = self.cvae.encode(self._embed(rows), hidden)
+        feature = self.features(self.draw(mean, log_var, generator), rows)
+        return feature, torch.cat([rows.own, hidden], -1)
+
+    def posterior(self, rows: ModelRows, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and log-variance of ĝ at every packed slot, and the condition; with gradient
+        through all steps of the condition."""
+        history = self._history(rows, packing.previous(rows.own))
+        start = rows.own.new_zeros(int(packing.sizes[0]), self._cond_dim)
+        condition = self.cond_rnn.unroll_packed(history, packing.sizes, start)
+        mean, log_var = self.cvae.encode(self._embed(rows), condition)
+        return mean, log_var, condition
+
+    def unroll(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Tensor:
+        with torch.no_grad():
+            mean, log_var, _ = self.posterior(rows, packing)
+            return self.features(self.draw(mean, log_var, generator), rows)
+
+    def features(self, subgoal: Tensor, rows: ModelRows) -> Tensor:
+        """What the policy is fed of a subgoal [R, G]: itself, the place it decodes to, or both."""
+        parts = []
+        if self._kind != "decoded":
+            parts.append(subgoal)
+        if self._kind != "latent":
+            parts.append(self.source.place(self.vae.decode(subgoal), rows.state, rows.seats))
+        return torch.cat(parts, -1).detach()
+
+    def reconstruction(self, rows: ModelRows, subgoal: Tensor, condition: Tensor) -> Tensor:
+        """Mean square error of the decoded embedding of s_t; the embedding itself is the target
+        and gets no gradient from here, lest it shrink to zero."""
+        target = self._embed(rows).detach()
+        return (self.cvae.decode(subgoal, condition) - target).square().mean()
+
+    def inference_parameters(self) -> list[nn.Parameter]:
+        """What `omg_learner` trains; the prior is not among them."""
+        parts = (self.fc, self.cond_rnn, self.cvae)
+        return [parameter for part in parts for parameter in part.parameters()]
+
+    def files(self) -> Mapping[str, nn.Module]:
+        return {"vae": self.vae, "cvae": self.cvae, "cond_rnn": self.cond_rnn, "fc": self.fc}

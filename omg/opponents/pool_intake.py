@@ -1,0 +1,153 @@
+"""Taking checkpoints into a pool: which steps of a run, whether they fit, copying them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from omg.opponents.pool_manifest import (
+    SHAPES,
+    WEIGHTS,
+    PoolMember,
+    check_same_game,
+    explain,
+    member_folder,
+)
+from omg.storage.files import load_tensors, new_folder, read_json
+from omg.storage.models import META, saved_steps
+from omg.types import OmgError
+
+THIRDS = ("early", "middle", "final")
+_FROM_META = ("algorithm", "seed", "common_reward", "env", "env_args", "shapes", "policy")
+
+
+def wanted_steps(steps: str | int | Sequence[str | int]) -> list[str]:
+    """What `--steps` asks for, one word per checkpoint."""
+    words = steps.split(",") if isinstance(steps, str) else steps
+    wanted = [str(w).strip() for w in ([words] if isinstance(words, int) else words)]
+    for word in wanted:
+        if not (word.isdecimal() or word in (*THIRDS, "newest", "best")):
+            raise OmgError(
+                f"steps={word} is not possible. Name steps by early, middle, final, newest, best "
+                "or a number, separated by commas."
+            )
+    return wanted
+
+
+def candidates(
+    run_folder: Path, wanted: Sequence[str], name: str | None
+) -> list[tuple[PoolMember, Path]]:
+    """The wanted checkpoints of a run with the folders they lie in; the first name of a step
+    that is named twice wins."""
+    if not run_folder.is_dir():
+        raise OmgError(f"{run_folder} is not a folder. Give the folder of a run.")
+    folder = run_folder.resolve()
+    models = folder / "models" if (folder / "models").is_dir() else folder
+    steps = saved_steps(models)
+    if not steps:
+        raise OmgError(
+            f"{run_folder} holds no saved steps (models/<step>). Give the folder of a run trained "
+            "with save_model."
+        )
+    run = name or (models.parent if models.name == "models" else models).name
+    run = re.sub(r"[^\w.+-]+", "_", run).lstrip(".") or "run"
+    found: dict[int, tuple[PoolMember, Path]] = {}
+    for word in wanted:
+        source = models / _step_folder(word, steps, run_folder)
+        if not (source / WEIGHTS).is_file():
+            raise OmgError(f"{source / WEIGHTS} does not exist. Choose other steps.")
+        member = _member_of(source, run, word)
+        assert member.env_steps is not None
+        found.setdefault(member.env_steps, (member, source))
+    return list(found.values())
+
+
+def _step_folder(word: str, steps: Sequence[int], run_folder: Path) -> str:
+    if word == "best":
+        return word
+    if word.isdecimal():
+        return str(min(steps, key=lambda step: abs(step - int(word))))
+    if word in ("early", "middle") and len(steps) < len(THIRDS):
+        raise OmgError(
+            f"{run_folder} has {len(steps)} saved step{'s'[: len(steps) != 1]}; early, middle and "
+            "final need 3. Train with a smaller save_model_interval and keep_models=0."
+        )
+    return str({"early": steps[0], "middle": steps[len(steps) // 2]}.get(word, steps[-1]))
+
+
+def _member_of(source: Path, run: str, word: str) -> PoolMember:
+    if not (source / META).is_file():
+        raise OmgError(f"{source} has no {META}, so nothing is known of it. Use a run of omg.")
+    meta = read_json(source / META)
+    steps = int(source.name) if source.name.isdecimal() else meta.get("env_steps")
+    content = {
+        "id": f"{run}-{steps}",
+        "kind": "checkpoint",
+        "run": run,
+        "skill": {"newest": "final"}.get(word, str(steps) if word.isdecimal() else word),
+        "split": "train",
+        "env_steps": steps,
+        **{key: meta[key] for key in _FROM_META if key in meta},
+    }
+    try:
+        member = TypeAdapter(PoolMember).validate_json(json.dumps(content))
+    except ValidationError as error:
+        raise OmgError(f"{source / META} {explain(error, '')}") from error
+    lacking = [key for key in SHAPES if key not in member.shapes]
+    if lacking or steps is None:
+        raise OmgError(
+            f"{source / META} does not tell {', '.join(lacking) or 'env_steps'}. It was written "
+            "by another version; use a run of this one."
+        )
+    return member
+
+
+def check_fits(member: PoolMember, members: Sequence[PoolMember], pool: Path) -> None:
+    """A new member is new, agrees with its run, and plays the same game."""
+    for other in members:
+        if other.id == member.id:
+            raise OmgError(
+                f"'{member.id}' is a member of {pool} already. Choose other steps, or another "
+                "name for the run if it is a different one."
+            )
+        for key in ("algorithm", "seed", "common_reward", "policy"):
+            old, new = getattr(other, key), getattr(member, key)
+            if other.run == member.run and old != new:
+                raise OmgError(
+                    f"{pool} has another run called '{member.run}' ({key}={old} there, {new} "
+                    "here). Give this one another name."
+                )
+    check_same_game(member, members, pool)
+
+
+def copy_member(member: PoolMember, source: Path, pool: Path) -> PoolMember:
+    """Copy the weights into the pool; the member with their hash."""
+    read_weights(source / WEIGHTS)
+    with new_folder(member_folder(pool, member.id)) as part:
+        for name in (WEIGHTS, META):
+            shutil.copyfile(source / name, part / name)
+        return replace(member, sha256=sha256_of(part / WEIGHTS))
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """A network's weights, and nothing else."""
+    state = load_tensors(path, advice="Use another checkpoint.")
+    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise OmgError(f"{path} holds no network's weights. Use another checkpoint.")
+    return dict(state)
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise OmgError(f"{path} cannot be read: {error.strerror}. Restore it.") from error

@@ -1,0 +1,214 @@
+"""`pool.json`: who is in a pool and all that is known of them, read with care and under a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from omg.registry import nearest
+from omg.storage.files import write_text, writing
+from omg.types import OmgError
+
+Split: TypeAlias = Literal["train", "heldout"]
+
+FORMAT = 1
+MANIFEST = "pool.json"
+WEIGHTS = "agent.th"
+SHAPES = ("n_agents", "n_actions", "obs_dim", "state_dim")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptSpec:
+    """A scripted player and the probability of a random action in its place."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+    name: str
+    noise: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolMember:
+    """One opponent. Members with equal `run` are homologue. Scripts fit any Foraging, so they
+    have no `shapes`; `seed`, `env_steps` and `common_reward` are None for them."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+    id: str
+    kind: Literal["checkpoint", "scripted"]
+    algorithm: str
+    run: str
+    skill: str  # early, middle, final, best, a step, or a script's noise
+    split: Split
+    seed: int | None
+    env_steps: int | None
+    common_reward: bool | None
+    env: str
+    env_args: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    shapes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    policy: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    script: ScriptSpec | None = None
+    sha256: str | None = None  # of agent.th
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+    format: Literal[1]
+    members: tuple[PoolMember, ...]
+
+
+def read_manifest(folder: Path) -> tuple[PoolMember, ...]:
+    """The members a pool lists, each checked."""
+    path = folder / MANIFEST
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise OmgError(
+            f"{folder} is not a pool (no {MANIFEST} in it). Make one: omg pool add {folder} <run>."
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise OmgError(f"{path} cannot be read: {error}. Check the file.") from error
+    try:
+        members = TypeAdapter(_Manifest).validate_json(text).members
+    except ValidationError as error:
+        raise OmgError(f"{path} {explain(error, text)}") from error
+    for member_id, count in Counter(m.id for m in members).items():
+        if count > 1:
+            raise OmgError(f"{path} lists '{member_id}' {count} times. Keep one of them.")
+    for position, member in enumerate(members):
+        if not _is_plain(member.id):
+            raise OmgError(f"{path}: '{member.id}' cannot be a member's id. Use letters and -+._.")
+        if member.kind == "scripted" and member.script is None:
+            raise OmgError(f"{path}: '{member.id}' is scripted but names no script. Add it.")
+        weights = member_folder(folder, member.id) / WEIGHTS
+        if member.kind == "checkpoint" and not weights.is_file():
+            raise OmgError(
+                f"{weights} is missing. Restore it, or take '{member.id}' out of {path}."
+            )
+        if member.kind == "checkpoint" and not set(SHAPES) <= set(member.shapes):
+            raise OmgError(f"{path}: the shapes of '{member.id}' lack some of {', '.join(SHAPES)}.")
+        check_same_game(member, members[:position], folder)
+    return members
+
+
+def write_manifest(folder: Path, members: Sequence[PoolMember]) -> None:
+    """Replace the list in one go."""
+    content = {"format": FORMAT, "members": [dataclasses.asdict(m) for m in members]}
+    write_text(folder / MANIFEST, json.dumps(content, indent=2) + "\n")
+
+
+def explain(error: ValidationError, text: str) -> str:
+    """The first thing wrong with a manifest, as the end of a sentence."""
+    problem = error.errors(include_url=False)[0]
+    where = [str(part) for part in problem["loc"]]
+    if problem["type"] == "json_invalid":
+        return f"is damaged ({problem['msg']}). Restore it."
+    if where == ["format"]:
+        found = json.loads(text).get("format")
+        return f"has format {found}, this version reads {FORMAT}. Use the version that wrote it."
+    key = where[-1] if where else "the whole file"
+    place = f" of member {int(where[1]) + 1}" if len(where) > 1 and where[0] == "members" else ""
+    if problem["type"] == "unexpected_keyword_argument":
+        known = [f.name for kind in (_Manifest, PoolMember) for f in dataclasses.fields(kind)]
+        return f"has an unknown field '{key}'{place}{nearest(key, known) or '. Remove it.'}"
+    if problem["type"] == "missing":
+        return f"lacks the field '{key}'{place}. Add it."
+    expected = str(problem["msg"]).removeprefix("Input should be ")
+    return f"has {problem['input']!r} for '{key}'{place}. Expected: {expected}."
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name is safe as the name of a folder."""
+    return re.fullmatch(r"[\w+-][\w.+-]*", name) is not None
+
+
+def member_folder(pool: Path, member_id: str) -> Path:
+    """Where a member's weights lie."""
+    return pool / "members" / member_id
+
+
+@contextlib.contextmanager
+def pool_lock(folder: Path, *, timeout: float = 30.0) -> Iterator[None]:
+    """Only one process changes a pool at a time; a lock left by a dead one is explained."""
+    path = folder / ".pool.lock"
+    if not folder.is_dir():
+        raise OmgError(f"{folder} is not a folder. Check the path.")
+    me = f"process {os.getpid()} on {socket.gethostname()}"
+    deadline = time.monotonic() + timeout
+    abandoned = ""
+    while True:
+        try:
+            with writing(path):
+                descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        except OmgError as error:
+            if not isinstance(error.__cause__, FileExistsError):
+                raise
+        else:
+            break
+        owner = ""
+        with contextlib.suppress(OSError):
+            owner = path.read_text(encoding="utf-8")
+        # Seen twice: an owner that ends properly removes its lock first.
+        if owner and owner == abandoned:
+            raise OmgError(
+                f"{folder} is locked by {owner}, which no longer runs. Delete {path} and try again."
+            )
+        abandoned = owner if _is_gone(owner) else ""
+        if time.monotonic() > deadline:
+            raise OmgError(
+                f"{folder} has been locked by {owner or 'another process'} for {timeout:g} s. Try "
+                f"again, or delete {path} if that process is gone."
+            )
+        time.sleep(0.02)
+    try:
+        with writing(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(me)
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _is_gone(owner: str) -> bool:
+    """Whether a lock's owner was a process of this machine that has ended."""
+    match = re.fullmatch(r"process (\d+) on (.*)", owner)
+    if match is None or match[2] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(match[1]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def check_same_game(member: PoolMember, members: Sequence[PoolMember], pool: Path) -> None:
+    """Everybody in a pool can sit at one table."""
+    for other in members:
+        if other.env != member.env:
+            raise OmgError(
+                f"'{member.id}' plays env={member.env}, '{other.id}' of {pool} plays "
+                f"env={other.env}. Keep a pool per environment."
+            )
+        different = [
+            f"{key}={member.shapes.get(key)} in '{member.id}', {other.shapes.get(key)} in "
+            f"'{other.id}'"
+            for key in SHAPES
+            if member.shapes and other.shapes and member.shapes.get(key) != other.shapes.get(key)
+        ]
+        if different:
+            raise OmgError(
+                f"Members of {pool} must have equal sizes: {'; '.join(different)}. Keep a pool "
+                "per environment."
+            )
