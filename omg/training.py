@@ -262,8 +262,9 @@ class TrainingLoop:
         counters.last_test = counters.env_steps
         values = result.metrics()
         self.logger.log(values, counters.env_steps)
-        if values["test_return_mean"] > counters.best_return:
-            counters.best_return = values["test_return_mean"]
+        score = values.get("test_own_return_mean", values["test_return_mean"])
+        if score > counters.best_return:
+            counters.best_return = score
             counters.best_step = counters.env_steps
             if parts.config.save_model:
                 self._save("best")
@@ -306,10 +307,16 @@ class TrainingLoop:
             "means": self._means.state_dict(),
             "recent": [_plain(stats) for stats in self._recent],
             "metrics_position": self.logger.position(),
+            "players": parts.mac.players(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         parts = self.parts
+        if state["players"] != parts.mac.players():
+            raise OmgError(
+                "The players changed since the run was stopped (opponent_pool or init_param_path): "
+                f"{state['players']} then, {parts.mac.players()} now. Restore them, or start anew."
+            )
         parts.learner.load_state_dict(state["learner"])
         parts.buffer.load_state_dict(state["buffer"])
         parts.rollout.load_state_dict(state["rollout"])

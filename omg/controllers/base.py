@@ -83,6 +83,10 @@ class Controller(ABC):
     def describe(self) -> dict[str, Any]:
         """Input settings and sizes, stored beside the weights and compared on loading."""
 
+    def players(self) -> list[str]:
+        """Who plays beside the learning agent; a continuation needs the same."""
+        return []
+
     def metrics(self, env_steps: int) -> dict[str, float]:
         """Values worth logging, such as ε."""
         return {}

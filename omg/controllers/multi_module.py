@@ -174,5 +174,8 @@ class MultiModuleMAC(Controller):
             am |= {"subgoal_dim": config.subgoal_dim, "subgoal_source": config.subgoal_source}
         return {**self.policy.describe(), **am}
 
+    def players(self) -> list[str]:
+        return list(self.roster.names)
+
     def metrics(self, env_steps: int) -> dict[str, float]:
         return self.policy.selector.metrics(env_steps)

@@ -187,6 +187,11 @@ def _policy_of(config: Config, spec: EnvSpec, device: torch.device) -> dict[str,
 
 def build_roster(config: Config, spec: EnvSpec, device: torch.device) -> Roster:
     """The frozen players that a configuration names: a team string's others, or a pool's."""
+    if config.opponent_pool and config.multi_algs:
+        raise OmgError(
+            "The others come from a team string (--multi_algs) or from opponent_pool, not both. "
+            "Leave out one of them."
+        )
     if config.opponent_pool:
         pool = OpponentPool.open(Path(config.opponent_pool).expanduser())
         return pool_roster(config, spec, device, pool, pool.members(split="train"))

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from omg.components.episode_batch import EpisodeBatch
+from omg.components.learning_agent import SEAT
 from omg.components.scheme import Scheme
 from omg.components.seeding import SeedTree
 from omg.controllers.base import Carry, Controller, StepView
@@ -144,6 +145,11 @@ class Rollout:
             return None
         copies = final.copies
         returns = self._returns[copies].astype(np.float32)
+        last = {"state": final.state, "obs": final.obs, "avail_actions": final.avail}
+        episodes = self._staging.finish(copies, last)
+        info = {name: step.info[name][copies] for name in self.env.spec.statistics}
+        if SEAT in episodes.scheme.fields:  # one agent learns: its own return, wherever it sat
+            info["own_return"] = returns[np.arange(len(copies)), episodes[SEAT].numpy()]
         stats = EpisodeStats(
             copies=copies,
             returns=returns,
@@ -152,10 +158,9 @@ class Rollout:
             ).astype(np.float32),
             lengths=self._staging.lengths(copies),
             truncated=step.truncated[copies],
-            info={name: step.info[name][copies] for name in self.env.spec.statistics},
+            info=info,
         )
-        last = {"state": final.state, "obs": final.obs, "avail_actions": final.avail}
-        return Finished(self._staging.finish(copies, last), stats)
+        return Finished(episodes, stats)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the loop holds. An environment that cannot be copied in mid-episode abandons

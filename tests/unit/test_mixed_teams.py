@@ -210,6 +210,30 @@ def test_a_mixed_team_trains_saves_per_algorithm_and_leaves_the_others_alone(
     assert "test_return_mean" in train(team_words(trained, *words)).metrics
 
 
+def test_the_learning_agents_own_return_is_logged_wherever_it_sat(trained: Path) -> None:
+    rollout = make_rollout(team_words(trained, "--is_agent_shift=True"))
+    for finished in collect(rollout, 40):
+        own = finished.stats.info["own_return"]
+        for row, seat in enumerate(finished.episodes["agent_idx"].tolist()):
+            assert own[row] == finished.stats.returns[row, seat]
+
+
+def test_a_pool_that_changed_is_refused_on_resume(trained: Path, tmp_path: Path) -> None:
+    pool = OpponentPool.create(tmp_path / "pool")
+    pool.add_script("nearest_food")
+    words = [*SMALL, "--config=iql_am", f"--opponent_pool={tmp_path / 'pool'}", "--run_name=a"]
+    words += [f"--local_results_path={tmp_path}", *TASK]
+    train([*words, "--t_max=200"])
+    pool.add_script("random")
+    with pytest.raises(OmgError, match="players changed"):
+        train([*words, "--resume", "--t_max=300"])
+
+
+def test_team_and_pool_at_once_are_refused(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(OmgError, match="not both"):
+        make_rollout(team_words(trained, f"--opponent_pool={tmp_path}"))
+
+
 def test_frozen_networks_get_no_gradient_and_stay_bit_identical_in_memory(trained: Path) -> None:
     rollout = make_rollout(team_words(trained))
     mac = rollout.mac
