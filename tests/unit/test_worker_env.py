@@ -335,7 +335,8 @@ if __name__ == "__main__":
 """
 
 PROGRAM = """
-import functools, sys, time
+import functools, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 import numpy as np
 from omg.envs.toys import CounterEnv
 from omg.envs.vector import SerialVectorEnv
