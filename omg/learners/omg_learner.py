@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from omg.components.episode_batch import EpisodeBatch
 from omg.components.learning_agent import learning_agent_part
@@ -100,7 +100,7 @@ class OMGLearner(QLearner):
         take_prior = torch.rand(len(now), generator=self._generator).to(mean.device) <= epsilon
         take_prior &= epsilon > 0
         subgoal[now] = torch.where(take_prior.unsqueeze(1), prior[chosen], subgoal[now])
-        metrics = self._train_values(update, subgoal, progress)
+        metrics = self._descend(*self.subgoal_targets(update, subgoal), progress)
         shares = {
             f"subgoal_k{k + 1}": (steps_ahead == k).to(torch.float32).mean()
             for k in range(self._config.subgoal_horizon)
@@ -187,25 +187,6 @@ class OMGLearner(QLearner):
                 gamma=config.gamma,
             )
         return taken, targets
-
-    def _train_values(self, update: _Update, subgoal: Tensor, progress: Progress) -> Metrics:
-        taken, targets = self.subgoal_targets(update, subgoal)
-        td_error = taken - targets
-        loss = td_error.square().mean()
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        grad_norm = nn.utils.clip_grad_norm_(
-            self._parameters, self._config.grad_norm_clip, foreach=True
-        )
-        self._optimiser.step()
-        self._update_targets(progress)
-        return {
-            "loss": loss.detach(),
-            "grad_norm": grad_norm,
-            "td_error_abs": td_error.detach().abs().mean(),
-            "q_taken_mean": taken.detach().mean(),
-            "target_mean": targets.mean(),
-        }
 
     def optimiser_state(self) -> dict[str, Any]:
         return {"policy": super().optimiser_state(), "am": self._model_optimiser.state_dict()}

@@ -124,9 +124,12 @@ class QLearner(Learner):
         state = self._state(batch, packing, packing.now)
         chosen = self._mixed(self.mixer, gather_actions(q[packing.now], taken), state)
         targets = self.targets(batch, packing, inputs, q)
-        td_error = chosen - targets
-        loss = td_error.square().mean()
+        return self._descend(chosen, targets, progress)
 
+    def _descend(self, taken: Tensor, targets: Tensor, progress: Progress) -> Metrics:
+        """One gradient step on the mean square error of the taken actions' values."""
+        td_error = taken - targets
+        loss = td_error.square().mean()
         self._optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         grad_norm = nn.utils.clip_grad_norm_(
@@ -138,7 +141,7 @@ class QLearner(Learner):
             "loss": loss.detach(),
             "grad_norm": grad_norm,
             "td_error_abs": td_error.detach().abs().mean(),
-            "q_taken_mean": chosen.detach().mean(),
+            "q_taken_mean": taken.detach().mean(),
             "target_mean": targets.mean(),
         }
 
