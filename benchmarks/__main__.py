@@ -2,7 +2,7 @@
 
 Absolute speeds depend on the machine and its load; each comparison alternates both sides several
 times and reports the median ratio, with the smallest and largest. `training` compares whole set-ups
-(ours: 16 copies, action masks, episodes without padding, Adam; reference: one environment, no masks,
+(ours: 16 copies, action masks, episodes without padding, Adam; reference: one game, no masks,
 padded episodes, RMSprop); `update` compares one update on equal, full-length batches.
 """
 
