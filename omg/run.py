@@ -33,10 +33,10 @@ from omg.telemetry.logger import MetricLogger, ScalarSink
 from omg.training import EffectiveNumbers, Parts, TrainingLoop
 from omg.types import EnvSpec, OmgError
 
-# Settings of the policy network that a prior does not depend on.
+# Settings that a prior does not depend on.
 POLICY_ONLY = (
     *("input_dim", "policy_model", "rnn_hidden_dim", "mlp_hidden_dims", "dueling"),
-    *("obs_last_action", "obs_agent_id", "agent_output_type"),
+    *("obs_last_action", "obs_agent_id", "agent_output_type", "subgoal_inference"),
 )
 
 
@@ -169,9 +169,11 @@ class Run:
         torch.manual_seed(seeds.integer("weights"))
         mac = CONTROLLERS[config.mac](config=config, spec=spec, device=device)
         learner = LEARNERS[config.learner](config=config, spec=spec, mac=mac, device=device)
-        scheme = environment_scheme(
+        fields = environment_scheme(
             spec, common_reward=config.common_reward, buffer_dtype=config.buffer_dtype
-        ).extend(mac.record_fields())
+        )
+        scheme = fields.extend(mac.record_fields())
+        tested = mac.recording()
         buffer = ReplayBuffer(
             scheme,
             capacity=config.buffer_size,
@@ -179,20 +181,26 @@ class Run:
             device="cpu" if config.buffer_cpu_only else device,
         )
         shared: dict[str, Any] = {
-            "mac": mac,
-            "scheme": scheme,
             "seeds": seeds,
             "device": device,
             "common_reward": config.common_reward,
             "reward_scalarisation": config.reward_scalarisation,
+            "gamma": config.gamma,
         }
         self.parts = Parts(
             config=config,
             mac=mac,
             learner=learner,
             buffer=buffer,
-            rollout=Rollout(env=train_env, stream="train", **shared),
-            tester=Rollout(env=test_env, stream="test", greedy=config.test_greedy, **shared),
+            rollout=Rollout(env=train_env, mac=mac, scheme=scheme, stream="train", **shared),
+            tester=Rollout(
+                env=test_env,
+                mac=tested,
+                scheme=fields.extend(tested.record_fields()),
+                stream="test",
+                greedy=config.test_greedy,
+                **shared,
+            ),
             sampler=seeds.numpy("replay"),
             numbers=EffectiveNumbers.of(config, learner, spec.n_agents),
             meta=model_meta(config, spec, mac.describe()),
@@ -339,6 +347,7 @@ class Run:
             device=self.device,
             common_reward=False,
             reward_scalarisation=config.reward_scalarisation,
+            gamma=config.gamma,
             greedy=config.test_greedy,
         )
         try:

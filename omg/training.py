@@ -305,6 +305,7 @@ class TrainingLoop:
             "sampler": parts.sampler.bit_generator.state,
             "counters": {f.name: getattr(counters, f.name) for f in fields(counters)},
             "means": self._means.state_dict(),
+            "last_means": dict(self._last_means),
             "recent": [_plain(stats) for stats in self._recent],
             "metrics_position": self.logger.position(),
             "players": parts.mac.players(),
@@ -323,6 +324,7 @@ class TrainingLoop:
         parts.sampler.bit_generator.state = state["sampler"]
         self.counters = Counters(**state["counters"])
         self._means.load_state_dict(state["means"])
+        self._last_means = dict(state["last_means"])
         self._recent = [_stats(plain) for plain in state["recent"]]
 
 

@@ -193,12 +193,16 @@ class OpponentModelSection(Section):
     am_model: str
     am_hidden_dim: Count
     am_lr: Positive
+    oracle_kind: Literal["future", "target"]
+    oracle_steps: Count
+    store_inference: bool
 
 
 class SubgoalSection(Section):
     """The subgoal model (`omg_am`) and its learner."""
 
     subgoal_dim: Count
+    subgoal_inference: Literal["cvae", "mlp"]
     subgoal_horizon: Count
     subgoal_mode: Annotated[
         Literal["optimistic", "conservative", "random", "fixed"], BeforeValidator(_subgoal_mode)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from omg.components.episode_batch import EpisodeBatch
 from omg.components.scheme import Field
 from omg.config.schema import Config
-from omg.types import EnvSpec, IntArray
+from omg.types import EnvSpec, FloatArray, IntArray, Snapshot
 
 # Everything a controller remembers between two steps; the leading axis is the copy.
 Carry: TypeAlias = dict[str, Tensor]
@@ -28,6 +29,8 @@ class StepView:
     state: Tensor  # [B, S]
     avail: Tensor  # [B, N, A], bool
     last_actions: Tensor  # [B, N], -1 before the first action
+    # Hands out the running games, for diagnostic models that look ahead; None: cannot be copied.
+    snapshot: Callable[[], Snapshot] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,14 @@ class Controller(ABC):
 
     def record_fields(self) -> Mapping[str, Field]:
         """Fields this controller adds to the episodes: `Acted.extras` and constants."""
+        return {}
+
+    def recording(self) -> Controller:
+        """The same players, storing all that `judge` needs; for tests."""
+        return self
+
+    def judge(self, episodes: EpisodeBatch) -> Mapping[str, FloatArray]:
+        """Numbers of finished episodes that only the one who acted can tell, [E] each."""
         return {}
 
     @abstractmethod

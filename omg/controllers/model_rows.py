@@ -12,6 +12,8 @@ from omg.controllers.inputs import InputSettings
 from omg.functional.packing import Packing
 from omg.modules.opponent_models import ModelRows
 
+FORESIGHT = "foresight"  # the field of an episode that holds it
+
 
 def relative_others(per_seat_RN: Tensor, seats_R: Tensor) -> Tensor:
     """The other seats' values in order from the own seat on, [R, N-1]."""
@@ -33,6 +35,7 @@ class ModelRowBuilder:
         last_RN: Tensor,
         seats: Tensor,
         actions_RN: Tensor | None = None,
+        foresight: Tensor | None = None,
     ) -> ModelRows:
         own = state if self._settings.obs_is_state else obs
         return ModelRows(
@@ -42,12 +45,15 @@ class ModelRowBuilder:
             seats=seats,
             state=state * self.state_scale,
             others_actions=None if actions_RN is None else relative_others(actions_RN, seats),
+            foresight=None if foresight is None else foresight * self.state_scale,
         )
 
-    def acting(self, view: StepView, seats: Tensor) -> ModelRows:
+    def acting(self, view: StepView, seats: Tensor, foresight: Tensor | None = None) -> ModelRows:
         """One row per copy."""
         rows = torch.arange(len(seats))
-        return self._build(view.obs[rows, seats], view.state, view.last_actions, seats)
+        return self._build(
+            view.obs[rows, seats], view.state, view.last_actions, seats, foresight=foresight
+        )
 
     def stored(self, batch: EpisodeBatch, packing: Packing) -> ModelRows:
         """One row per packed slot of whole-team episodes."""
@@ -60,4 +66,14 @@ class ModelRowBuilder:
             packing.pack_previous(batch.raw("actions").to(torch.int16), -1).long(),
             seats,
             packing.pack(batch["actions"]),
+            self._foresight(batch, packing),
         )
+
+    @staticmethod
+    def _foresight(batch: EpisodeBatch, packing: Packing) -> Tensor | None:
+        """What was foreseen; at an episode's last slot, where nobody acts, what was before."""
+        if FORESIGHT not in batch.scheme.fields:
+            return None
+        foreseen = packing.pack(batch[FORESIGHT])
+        last = (packing.time == packing.length - 1).view(-1, 1, 1)
+        return torch.where(last, packing.previous(foreseen), foreseen)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from omg.components.episode_batch import EpisodeBatch
 from omg.components.learning_agent import SEAT
 from omg.components.scheme import Field
 from omg.config.schema import Config
 from omg.controllers.base import Acted, Carry, Controller, StepView
-from omg.controllers.model_rows import ModelRowBuilder
+from omg.controllers.foresight import Foresight
+from omg.controllers.model_rows import FORESIGHT, ModelRowBuilder
 from omg.controllers.policy import Policy
-from omg.controllers.roster import Roster, SeatRows, build_roster
-from omg.modules.opponent_models import OPPONENT_MODELS
-from omg.types import EnvSpec, IntArray
+from omg.controllers.roster import OpponentGroup, Roster, ScriptGroup, SeatRows, build_roster
+from omg.controllers.subgoal_hits import subgoal_hits
+from omg.modules.opponent_models import OPPONENT_MODELS, Inferred, ModelRows
+from omg.modules.opponent_models.omg_am import SubgoalModel
+from omg.types import EnvSpec, FloatArray, IntArray, OmgError
+
+# (carry's name, copies, seats, what they see, members within the group, the group)
+_Seated: TypeAlias = tuple[str, Tensor, Tensor, SeatRows, Tensor, OpponentGroup]
+Look: TypeAlias = Callable[[StepView, Carry, torch.Generator], Tensor]
 
 
 class MultiModuleMAC(Controller):
@@ -33,8 +41,11 @@ class MultiModuleMAC(Controller):
         device: torch.device,
         roster: Roster | None = None,
         sharing: MultiModuleMAC | None = None,
+        record: bool = False,
+        permute: bool = False,
     ) -> None:
         self._config, self._spec, self._device = config, spec, device
+        self._records, self._permutes = record or config.store_inference, permute
         self.roster = roster or build_roster(config, spec, device)
         if sharing is None:
             self.model = OPPONENT_MODELS[config.am_model](
@@ -51,18 +62,58 @@ class MultiModuleMAC(Controller):
             self.policy.inputs.settings,
             state_scale=spec.state_scale if config.scale_inputs else 1.0,
         )
+        self._foresight = self._new_foresight() if self.model.needs_foresight else None
         self._groups = torch.from_numpy(self.roster.group_of)
         self._locals = torch.from_numpy(self.roster.local_of)
 
     def with_roster(self, roster: Roster) -> MultiModuleMAC:
         """The same learning agent among other opponents, e.g. held-out ones in a test."""
+        return self._sibling(roster=roster)
+
+    def recording(self) -> MultiModuleMAC:
+        """The same agent, storing what its model inferred at every step with the episodes; it
+        can `judge` them by their subgoals then."""
+        return self._sibling(record=True)
+
+    def permuting(self) -> MultiModuleMAC:
+        """The same agent, fed in every game what it inferred in another one (a test of whether
+        it uses what it infers). Needs two copies or more."""
+        return self._sibling(permute=True)
+
+    def _sibling(self, **changes: Any) -> MultiModuleMAC:
+        settings = {
+            "roster": self.roster,
+            "record": self._records,
+            "permute": self._permutes,
+            **changes,
+        }
         return MultiModuleMAC(
-            config=self._config,
-            spec=self._spec,
-            device=self._device,
-            roster=roster,
-            sharing=self,
+            config=self._config, spec=self._spec, device=self._device, sharing=self, **settings
         )
+
+    def _new_foresight(self) -> Look:
+        if self._config.oracle_kind == "future":
+            return Foresight(self._config, self._spec, self._others_act).look
+        unknown = [g for g in self.roster.groups if not isinstance(g, ScriptGroup)]
+        if unknown:
+            raise OmgError(
+                "oracle_kind=target knows the targets of scripted players only, and there are "
+                "trained ones among the opponents. Use oracle_kind=future."
+            )
+        return self._targets
+
+    def _targets(self, view: StepView, carry: Carry, generator: torch.Generator) -> Tensor:
+        """Where the others are heading to, next seat first, [B, N-1, W]."""
+        agents, width = self._spec.n_agents, len(self._spec.agent_features[0])
+        found = torch.zeros(len(carry["seat"]), agents, width)
+        for name, b, n, seats, members, group in self._seated(view, carry):
+            known = group.targets(seats, members, carry[name][b, n])
+            assert known is not None
+            found[b, n] = known
+        steps = torch.arange(1, agents)
+        order = (carry["seat"].unsqueeze(1) + steps) % agents
+        rows = torch.arange(len(found)).unsqueeze(1)
+        return found[rows, order].to(self._device)
 
     def initial_carry(self, n_copies: int) -> Carry:
         agents, device = self._spec.n_agents, self._device
@@ -115,7 +166,10 @@ class MultiModuleMAC(Controller):
             avail=view.avail[rows, seat].unsqueeze(1),
             last_actions=view.last_actions[rows, seat].unsqueeze(1),
         )
-        feature, memory = self.model.infer(self.rows.acting(view, seat), carry["model"], generator)
+        foreseen = self._foresight(view, carry, generator) if self._foresight else None
+        known = self.rows.acting(view, seat, foreseen)
+        inferred = self.model.infer(known, carry["model"], generator)
+        feature = self._exchanged(inferred, known) if self._permutes else inferred.feature
         outputs, hidden = self.policy.step(
             own, carry["hidden"], seat.unsqueeze(1), feature.unsqueeze(1)
         )
@@ -124,14 +178,35 @@ class MultiModuleMAC(Controller):
         )
         actions = torch.zeros(view.last_actions.shape, dtype=torch.int64)
         actions[rows, seat] = chosen.squeeze(1)  # a frozen member may overrule it, see `fill`
-        carry = {**carry, "hidden": hidden, "model": memory}
+        carry = {**carry, "hidden": hidden, "model": inferred.carry}
         self._others_act(view, carry, actions, generator)
-        return Acted(actions, carry)
+        return Acted(actions, carry, self._extras(inferred, foreseen))
+
+    def _exchanged(self, inferred: Inferred, known: ModelRows) -> Tensor:
+        """Features of what was inferred in the next copy: its subgoal, seen from one's own place
+        where the model has subgoals."""
+        if isinstance(self.model, SubgoalModel):
+            return self.model.features(inferred.record["am_mean"].roll(1, 0), known)
+        return inferred.feature.roll(1, 0)
+
+    def _extras(self, inferred: Inferred, foreseen: Tensor | None) -> dict[str, NDArray[Any]]:
+        kept = dict(inferred.record) if self._records else {}
+        if foreseen is not None:
+            kept[FORESIGHT] = foreseen
+        return {name: value.cpu().numpy() for name, value in kept.items()}
 
     def _others_act(
         self, view: StepView, carry: Carry, actions: Tensor, generator: torch.Generator
     ) -> None:
         """Fill in the other seats' actions and advance their carries."""
+        for name, b, n, seats, members, group in self._seated(view, carry):
+            memory = carry[name] = carry[name].clone()
+            actions[b, n], memory[b, n] = group.act(
+                seats, members, memory[b, n], generator=generator
+            )
+
+    def _seated(self, view: StepView, carry: Carry) -> Iterator[_Seated]:
+        """The other seats by group of players."""
         member = carry["member"]
         group_of = torch.where(member < 0, -1, self._groups[member])
         for number, group in enumerate(self.roster.groups):
@@ -145,14 +220,22 @@ class MultiModuleMAC(Controller):
                 last_actions=view.last_actions[b, n],
                 seats=n,
             )
-            name = f"group_{number}"
-            memory = carry[name] = carry[name].clone()
-            actions[b, n], memory[b, n] = group.act(
-                seats, self._locals[member[b, n]], memory[b, n], generator=generator
-            )
+            yield f"group_{number}", b, n, seats, self._locals[member[b, n]], group
+
+    def judge(self, episodes: EpisodeBatch) -> Mapping[str, FloatArray]:
+        """Subgoal hit ratios, where the subgoals were recorded."""
+        if not (self._records and isinstance(self.model, SubgoalModel)):
+            return {}
+        return {"hit_ratio": subgoal_hits(episodes, self.model, self.rows.state_scale, self._spec)}
 
     def record_fields(self) -> Mapping[str, Field]:
+        widths = self.model.record_dims() if self._records else {}
+        fields = {name: Field(vshape=(width,)) for name, width in widths.items()}
+        if self.model.needs_foresight:
+            shape = (self._spec.n_agents - 1, len(self._spec.agent_features[0]))
+            fields[FORESIGHT] = Field(vshape=shape)
         return {
+            **fields,
             SEAT: Field(dtype=torch.int64, storage=torch.int16, episode_const=True),
             "lineup": Field(
                 vshape=(self._spec.n_agents,),
@@ -171,7 +254,11 @@ class MultiModuleMAC(Controller):
         config = self._config
         am: dict[str, Any] = {"am_model": config.am_model, "am_hidden_dim": config.am_hidden_dim}
         if config.am_model == "omg_am":
-            am |= {"subgoal_dim": config.subgoal_dim, "subgoal_source": config.subgoal_source}
+            am |= {
+                "subgoal_dim": config.subgoal_dim,
+                "subgoal_source": config.subgoal_source,
+                "subgoal_inference": config.subgoal_inference,
+            }
         return {**self.policy.describe(), **am}
 
     def players(self) -> list[str]:

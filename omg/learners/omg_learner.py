@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from omg.components.episode_batch import EpisodeBatch
-from omg.components.learning_agent import learning_agent_part
+from omg.components.learning_agent import SEAT, learning_agent_part
 from omg.components.schedules import DecayThenFlat
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.packing import Packing
 from omg.functional.subgoals import (
-    gaussian_kl,
     max_over_available,
     mean_over_available,
     select_subgoal,
@@ -39,6 +38,12 @@ class _Update:
     packing: Packing
     rows: ModelRows
     plain: Tensor  # [P, 1, I - F], inputs without the subgoal's features
+
+    @property
+    def seats(self) -> Tensor:
+        """Where the agent sat in each episode, [B, 1]."""
+        seats: Tensor = self.part[SEAT]
+        return seats.unsqueeze(1)
 
 
 class OMGLearner(QLearner):
@@ -81,18 +86,22 @@ class OMGLearner(QLearner):
         now = packing.now
 
         mean, log_var, condition = self._model.posterior(rows, packing)
-        inferred = self._model.draw(mean, log_var, self._generator)
+        inferred = self._model.inferred(mean, log_var, self._generator)
         with torch.no_grad():
             encoded = self._model.source(rows.state, rows.seats)
             prior_mean, prior_log_var = self._model.vae.encode(encoded)
             prior = self._model.draw(prior_mean, prior_log_var, self._generator)
             chosen, steps_ahead = self.select(update, inferred.detach(), prior)
 
-        kl = gaussian_kl(mean[now], log_var[now], prior_mean[chosen], prior_log_var[chosen]).mean()
-        recon = self._model.reconstruction(rows.take(now), inferred[now], condition[now])
-        model_loss = recon + self._config.am_kl_weight * kl
+        terms = self._model.loss(
+            rows.take(now),
+            (mean[now], log_var[now], condition[now]),
+            inferred[now],
+            (prior_mean[chosen], prior_log_var[chosen]),
+            self._config.am_kl_weight,
+        )
         self._model_optimiser.zero_grad()
-        model_loss.backward()  # type: ignore[no-untyped-call]
+        terms["am_loss"].backward()  # type: ignore[no-untyped-call]
         self._model_optimiser.step()
 
         epsilon = self._mix(progress.env_steps)
@@ -108,9 +117,7 @@ class OMGLearner(QLearner):
         return {
             **metrics,
             **shares,
-            "am_loss": model_loss.detach(),
-            "am_recon": recon.detach(),
-            "am_kl": kl.detach(),
+            **{name: term.detach() for name, term in terms.items()},
             "am_posterior_std": torch.exp(0.5 * log_var.detach()).mean(),
             "am_active_dims": self._active_dims(mean.detach()),
             "subgoal_epsilon": torch.tensor(epsilon),
@@ -121,13 +128,18 @@ class OMGLearner(QLearner):
         """Share of subgoal dimensions whose mean really varies: near zero is a collapse."""
         return (mean.var(0) > 0.01).to(torch.float32).mean()
 
-    def _step(self, network: AgentNetwork, inputs_R1I: Tensor, hidden_RH: Tensor) -> Tensor:
-        outputs, _ = network.step(inputs_R1I.squeeze(1), hidden_RH)
+    @staticmethod
+    def _step(
+        network: AgentNetwork, inputs_R1I: Tensor, hidden_RH: Tensor, seats_R: Tensor
+    ) -> Tensor:
+        outputs, _ = network.step(inputs_R1I.squeeze(1), hidden_RH, seats_R)
         return outputs
 
-    def _fed(self, update: _Update, slots: Tensor, subgoal: Tensor) -> Tensor:
+    def _fed(
+        self, update: _Update, slots: Tensor, subgoal: Tensor, decoded: Tensor | None = None
+    ) -> Tensor:
         """Inputs at some slots with the features of given subgoals, [K, 1, I]."""
-        feature = self._model.features(subgoal, update.rows.take(slots))
+        feature = self._model.features(subgoal, update.rows.take(slots), decoded)
         return torch.cat([update.plain[slots], feature.unsqueeze(1)], -1)
 
     def select(self, update: _Update, inferred: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,24 +147,40 @@ class OMGLearner(QLearner):
         lies (0-based). All candidates of all steps are one batched step of the network from the
         hidden states that acting with ĝ would have had."""
         packing, config = update.packing, self._config
-        now, horizon = packing.now, config.subgoal_horizon
-        slots, exists = packing.future(now, horizon)
-        everywhere = torch.arange(len(inferred), device=inferred.device)
-        _, hidden = self._policy.unroll_states(self._fed(update, everywhere, inferred), packing)
-        before = packing.previous(hidden.squeeze(1))[now]
-        repeated = now.repeat_interleave(horizon)
-        inputs = self._fed(update, repeated, prior[slots.flatten()])
-        q = self._step(self._policy.network, inputs, before.repeat_interleave(horizon, 0))
-        avail = packing.take(update.part.raw("avail_actions"), repeated).squeeze(1)
-        values = self._value(q, avail).view(len(now), horizon)
+        slots, exists = packing.future(packing.now, config.subgoal_horizon)
+        by_value = config.subgoal_mode in ("optimistic", "conservative")
         ahead = select_subgoal(
-            values,
+            self._candidate_values(update, inferred, prior, slots) if by_value else exists,
             exists,
             mode=config.subgoal_mode,
             fixed_k=config.subgoal_fixed_k,
             generator=self._generator,
         )
         return slots.gather(1, ahead.unsqueeze(1)).squeeze(1), ahead
+
+    def _candidate_values(
+        self, update: _Update, inferred: Tensor, prior: Tensor, slots: Tensor
+    ) -> Tensor:
+        """V(s_t, g_k) of every transition and candidate slot, [K, H]."""
+        packing, network = update.packing, self._policy.network
+        now, horizon = packing.now, slots.shape[1]
+        before = inferred.new_zeros(len(now), network.carry_dim)
+        if network.carry_dim:
+            everywhere = torch.arange(len(inferred), device=inferred.device)
+            _, hidden = self._policy.unroll_states(
+                self._fed(update, everywhere, inferred), packing, seats=update.seats
+            )
+            before = packing.previous(hidden.squeeze(1))[now]
+        repeated, chosen = now.repeat_interleave(horizon), slots.flatten()
+        decoded = self._model.decoded(prior)
+        inputs = self._fed(
+            update, repeated, prior[chosen], None if decoded is None else decoded[chosen]
+        )
+        q = self._step(
+            network, inputs, before.repeat_interleave(horizon, 0), update.rows.seats[repeated]
+        )
+        avail = packing.take(update.part.raw("avail_actions"), repeated).squeeze(1)
+        return self._value(q, avail).view(len(now), horizon)
 
     def subgoal_targets(self, update: _Update, subgoal: Tensor) -> tuple[Tensor, Tensor]:
         """Q of the taken actions [K, 1] and r + γ (1-d) V'(s_{t+1}, g): with the same subgoal g_t
@@ -161,19 +189,24 @@ class OMGLearner(QLearner):
         now, following = packing.now, packing.next
         everywhere = torch.arange(len(subgoal), device=subgoal.device)
         inputs = self._fed(update, everywhere, subgoal)
-        q, hidden = self._policy.unroll_states(inputs, packing)
+        q, hidden = self._policy.unroll_states(inputs, packing, seats=update.seats)
         taken = gather_actions(q[now], packing.take(part["actions"], now))
         with torch.no_grad():
             target_q, target_hidden = self._policy.unroll_states(
-                inputs, packing, self._target_network
+                inputs, packing, self._target_network, update.seats
             )
             if config.subgoal_target == "next":
                 online_next, target_next = q[following], target_q[following]
             else:
                 ahead = self._fed(update, following, subgoal[now])
-                online_next = self._step(self._policy.network, ahead, hidden[now].squeeze(1))
-                target_next = self._step(self._target_network, ahead, target_hidden[now].squeeze(1))
-                online_next, target_next = online_next.unsqueeze(1), target_next.unsqueeze(1)
+                at = update.rows.seats[following]
+                online_next, target_next = (
+                    self._step(network, ahead, states[now].squeeze(1), at).unsqueeze(1)
+                    for network, states in (
+                        (self._policy.network, hidden),
+                        (self._target_network, target_hidden),
+                    )
+                )
             next_values = next_action_values(
                 online_next,
                 target_next,

@@ -7,8 +7,8 @@ could not lift are chosen last. Ties go to the nearest food, then to the first r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -255,6 +255,60 @@ SCRIPTS: dict[str, Kind] = {
     "random": Kind(about="no food: any available action", prefers=None, commits=False),
 }
 COMMITTED: tuple[str, ...] = tuple(name for name, kind in SCRIPTS.items() if kind.commits)
+
+
+def act_together(
+    scripts: Sequence[Script],
+    members: IntArray,
+    state: FloatArray,
+    seats: IntArray,
+    avail: BoolArray,
+    memory: IntArray,
+    rng: np.random.Generator,
+    *,
+    rows: int,
+    cols: int,
+    n_foods: int,
+) -> tuple[IntArray, IntArray]:
+    """`Script.act` of many rows, each played by scripts[members[row]]: kinds that differ only in
+    what they prefer walk in one call."""
+    alike: dict[tuple[bool, bool, float, int | None], list[int]] = {}
+    for number in np.unique(members).tolist():
+        kind, script = scripts[number].kind, scripts[number]
+        key = (kind.prefers is None, kind.commits, script.noise, script.patience)
+        alike.setdefault(key, []).append(number)
+    actions = np.zeros(len(members), np.int64)
+    after = np.zeros_like(memory)
+    for numbers in alike.values():
+        chosen = np.isin(members, numbers).nonzero()[0]
+        one = _joined([scripts[number] for number in numbers], numbers, members[chosen])
+        actions[chosen], after[chosen] = one.act(
+            state[chosen],
+            seats[chosen],
+            avail[chosen],
+            memory[chosen],
+            rng,
+            rows=rows,
+            cols=cols,
+            n_foods=n_foods,
+        )
+    return actions, after
+
+
+def _joined(scripts: Sequence[Script], numbers: Sequence[int], members: IntArray) -> Script:
+    """One script in which every row prefers what its own kind does."""
+    first = scripts[0]
+    if first.kind.prefers is None or len(scripts) == 1:
+        return first
+
+    def prefers(field: Field) -> IntArray:
+        out = np.zeros(field.food_cell.shape, np.int64)
+        for script, number in zip(scripts, numbers, strict=True):
+            assert script.kind.prefers is not None
+            out = np.where((members == number)[:, None], script.kind.prefers(field), out)
+        return out
+
+    return replace(first, name="several", kind=replace(first.kind, prefers=prefers))
 
 
 def make_script(name: str, *, noise: float = 0.0, patience: int | None = None) -> Script:

@@ -62,6 +62,7 @@ class Rollout:
         device: torch.device,
         common_reward: bool,
         reward_scalarisation: str,
+        gamma: float = 1.0,
         greedy: bool = False,
     ) -> None:
         self.env, self.mac, self.greedy = env, mac, greedy
@@ -73,6 +74,9 @@ class Rollout:
         self._generator = seeds.torch(f"{stream}.actions")
         self._rng = seeds.numpy(f"{stream}.episodes")
         self._returns = np.zeros((env.n_copies, env.spec.n_agents), np.float64)
+        self._discounted = np.zeros_like(self._returns)
+        self._discount = np.ones((env.n_copies, 1), np.float64)
+        self._gamma = gamma
         self._everyone = np.arange(env.n_copies)
         self.dropped_last = 0  # episodes lost in the last step
         self.begin(0)
@@ -95,6 +99,8 @@ class Rollout:
         self._staging.begin(copies, constants)
         self._last_actions[copies] = -1
         self._returns[copies] = 0.0
+        self._discounted[copies] = 0.0
+        self._discount[copies] = 1.0
 
     @torch.inference_mode()
     def step(self, env_steps: int) -> Finished | None:
@@ -106,6 +112,7 @@ class Rollout:
                 state=torch.from_numpy(view.state).to(self._device),
                 avail=torch.from_numpy(view.avail).to(self._device),
                 last_actions=torch.from_numpy(self._last_actions).to(self._device),
+                snapshot=self.env.snapshot if self.env.exact_snapshots else None,
             ),
             self._carry,
             env_steps=env_steps,
@@ -127,6 +134,8 @@ class Rollout:
             }
         )
         self._returns += step.reward
+        self._discounted += self._discount * step.reward
+        self._discount *= self._gamma
         self._carry = acted.carry
         self._last_actions = actions.copy()
         self._view = step
@@ -149,7 +158,10 @@ class Rollout:
         episodes = self._staging.finish(copies, last)
         info = {name: step.info[name][copies] for name in self.env.spec.statistics}
         if SEAT in episodes.scheme.fields:  # one agent learns: its own return, wherever it sat
-            info["own_return"] = returns[np.arange(len(copies)), episodes[SEAT].numpy()]
+            own = (np.arange(len(copies)), episodes[SEAT].numpy())
+            info["own_return"] = returns[own]
+            info["own_discounted_return"] = self._discounted[copies][own].astype(np.float32)
+        info |= self.mac.judge(episodes)
         stats = EpisodeStats(
             copies=copies,
             returns=returns,
@@ -173,6 +185,8 @@ class Rollout:
             "carry": {name: value.cpu().clone() for name, value in self._carry.items()},
             "last_actions": torch.from_numpy(self._last_actions.copy()),
             "returns": torch.from_numpy(self._returns.copy()),
+            "discounted": torch.from_numpy(self._discounted.copy()),
+            "discount": torch.from_numpy(self._discount.copy()),
             "generator": self._generator.get_state(),
             "rng": self._rng.bit_generator.state,
         }
@@ -183,6 +197,8 @@ class Rollout:
         self._carry = {name: value.to(self._device) for name, value in state["carry"].items()}
         self._last_actions = state["last_actions"].numpy().copy()
         self._returns = state["returns"].numpy().copy()
+        self._discounted = state["discounted"].numpy().copy()
+        self._discount = state["discount"].numpy().copy()
         self._generator.set_state(state["generator"])
         self._rng.bit_generator.state = state["rng"]
 

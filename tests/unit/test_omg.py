@@ -241,7 +241,8 @@ def test_inference_at_every_step_equals_acting_step_by_step(pool: Path) -> None:
     with torch.no_grad():
         for t in range(int(case.batch.lengths[b])):
             p = torch.tensor([case.slot(b, t)])
-            feature, carry = case.model.infer(case.rows.take(p), carry, generator)
+            inferred = case.model.infer(case.rows.take(p), carry, generator)
+            feature, carry = inferred.feature, inferred.carry
             torch.testing.assert_close(feature, case.inferred[p], atol=1e-5, rtol=1e-5)
 
 
@@ -279,7 +280,7 @@ def test_an_update_trains_policy_and_inference_and_leaves_the_prior_alone(pool: 
     before = {k: v.clone() for k, v in case.model.state_dict().items()}
     metrics = case.learner.train(case.batch, Progress(0, 0, 0))
     changed = {k for k, v in case.model.state_dict().items() if not torch.equal(v, before[k])}
-    assert {k.split(".")[0] for k in changed} == {"cvae", "cond_rnn", "fc"}
+    assert {k.split(".")[0] for k in changed} == {"inference", "cond_rnn", "fc"}
     shares = [float(metrics[f"subgoal_k{k}"]) for k in range(1, H + 1)]
     assert sum(shares) == pytest.approx(1.0)
     assert float(metrics["subgoal_epsilon"]) == 0.5

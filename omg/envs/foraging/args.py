@@ -43,6 +43,7 @@ class ForagingRules:
     normalize_reward: bool
     penalty: float
     observe_agent_levels: bool
+    relative_obs: bool
 
     @property
     def sees_everything(self) -> bool:
@@ -85,6 +86,7 @@ class ForagingArgs(BaseModel):
     normalize_reward: bool = True
     penalty: float = 0.0
     observe_agent_levels: bool = True
+    relative_obs: bool = False  # ours, not lbforaging's: see docs/environments/foraging.md
 
     @classmethod
     def parse(cls, values: ForagingArgs | Mapping[str, Any]) -> ForagingArgs:
@@ -144,6 +146,7 @@ class ForagingArgs(BaseModel):
             normalize_reward=given["normalize_reward"],
             penalty=given["penalty"],
             observe_agent_levels=given["observe_agent_levels"],
+            relative_obs=given["relative_obs"],
         )
         _check(rules)
         return rules

@@ -25,6 +25,13 @@ class Observer:
             shown = shown[(shown < 3 * f) | (shown % 3 < 2)]
         self._shown = shown
         self._columns = columns[:, shown].ravel()
+        # Where rows and columns stand in an observation; the own ones stay as they are.
+        own = 3 * f
+        kind = np.where(shown < own, shown % 3, (shown - own) % 3)
+        others = (shown < own) | (shown >= own + 3)
+        self._own = own
+        self._rows_shown = np.flatnonzero(others & (kind == 0))
+        self._cols_shown = np.flatnonzero(others & (kind == 1))
 
         # By the player's cell: the corner of what it sees, and how far from there it sees things.
         row, col = np.divmod(np.arange(rules.rows * rules.cols), rules.cols)
@@ -44,7 +51,7 @@ class Observer:
     def whole(self, state: FloatArray) -> FloatArray:
         """Observations of players who see everything: the state, each player first in its own."""
         seen = state.take(self._columns, axis=1)
-        return seen.reshape(len(state), self.rules.n_players, self.rules.obs_dim)
+        return self._relative(seen.reshape(len(state), self.rules.n_players, self.rules.obs_dim))
 
     def near(self, *, cells: IntArray, players: IntArray, foods: IntArray) -> FloatArray:
         """Observations within sight, of players [E, N] and foods [E, F] as packed places.
@@ -64,4 +71,16 @@ class Observer:
         obs = np.empty((*places.shape, 3), np.float32)
         obs[..., 0], obs[..., 1], obs[..., 2] = unpack(places)
         flat = obs.reshape(*cells.shape, -1)
-        return flat if self.rules.observe_agent_levels else flat.take(self._shown, axis=-1)
+        if not self.rules.observe_agent_levels:
+            flat = flat.take(self._shown, axis=-1)
+        return self._relative(flat)
+
+    def _relative(self, obs: FloatArray) -> FloatArray:
+        """With `relative_obs`: places of foods and other players as steps from the own place;
+        what is missing or unseen (-1) stands at no distance, its level says that it is none."""
+        if not self.rules.relative_obs:
+            return obs
+        for own, columns in ((self._own, self._rows_shown), (self._own + 1, self._cols_shown)):
+            places = obs[..., columns]
+            obs[..., columns] = np.where(places < 0, 0, places - obs[..., own : own + 1])
+        return obs

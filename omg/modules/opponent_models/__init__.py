@@ -1,6 +1,6 @@
 """Opponent models: what is inferred about the others (who they are is `omg.opponents`)."""
 
-from omg.modules.opponent_models.base import ModelRows, OpponentModel
+from omg.modules.opponent_models.base import Inferred, ModelRows, OpponentModel
 from omg.registry import Registry
 
 OPPONENT_MODELS: Registry[type[OpponentModel]] = Registry(
@@ -10,7 +10,8 @@ OPPONENT_MODELS: Registry[type[OpponentModel]] = Registry(
         "base_am": "omg.modules.opponent_models.base_am:NaiveModel",
         "omg_am": "omg.modules.opponent_models.omg_am:SubgoalModel",
         "control_am": "omg.modules.opponent_models.control_am:ControlModel",
+        "oracle_am": "omg.modules.opponent_models.oracle_am:OracleModel",
     },
 )
 
-__all__ = ["OPPONENT_MODELS", "ModelRows", "OpponentModel"]
+__all__ = ["OPPONENT_MODELS", "Inferred", "ModelRows", "OpponentModel"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +25,21 @@ class ModelRows:
     seats: Tensor  # [R]
     state: Tensor  # [R, S], scaled; only diagnostic models and training targets may use it
     others_actions: Tensor | None = None  # [R, N-1], what they did at this moment; training only
+    foresight: Tensor | None = None  # [R, N-1, W], their features to come; the oracle only
 
     def take(self, rows: Tensor) -> ModelRows:
         """Some of the rows."""
         known = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{name: v[rows] for name, v in known.items() if v is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What a model makes of R moments while acting."""
+
+    feature: Tensor  # [R, feature_dim], the policy's extra input
+    carry: Tensor  # [R, carry_dim], what it remembers until the next step
+    record: Mapping[str, Tensor] = field(default_factory=dict)  # worth storing, see record_dims
 
 
 class OpponentModel(nn.Module):
@@ -41,16 +51,16 @@ class OpponentModel(nn.Module):
 
     feature_dim: int
     carry_dim: int = 0
+    # The acting controller must look ahead for it (see `ModelRows.foresight`).
+    needs_foresight: bool = False
 
     @abstractmethod
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
         super().__init__()
 
     @abstractmethod
-    def infer(
-        self, rows: ModelRows, carry: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        """Acting: the policy's extra input [R, feature_dim] and the next carry [R, carry_dim]."""
+    def infer(self, rows: ModelRows, carry: Tensor, generator: torch.Generator) -> Inferred:
+        """Acting: the policy's extra input and the next carry."""
 
     @abstractmethod
     def unroll(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Tensor:
@@ -58,6 +68,10 @@ class OpponentModel(nn.Module):
 
     def files(self) -> Mapping[str, nn.Module]:
         """What is saved, by the name of the file."""
+        return {}
+
+    def record_dims(self) -> Mapping[str, int]:
+        """Widths of `Inferred.record`, by name; fields of an episode where it is stored."""
         return {}
 
 
@@ -68,10 +82,8 @@ class MemorylessModel(OpponentModel):
     def feature(self, rows: ModelRows) -> Tensor:
         """The policy's extra input, [R, feature_dim]."""
 
-    def infer(
-        self, rows: ModelRows, carry: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        return self.feature(rows), carry
+    def infer(self, rows: ModelRows, carry: Tensor, generator: torch.Generator) -> Inferred:
+        return Inferred(self.feature(rows), carry)
 
     def unroll(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Tensor:
         with torch.no_grad():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from omg.config.schema import Config
-from omg.modules.opponent_models.base import MemorylessModel, ModelRows
+from omg.modules.opponent_models.base import Inferred, MemorylessModel, ModelRows
 from omg.types import EnvSpec
 
 
@@ -40,6 +40,13 @@ class NaiveModel(MemorylessModel):
     def feature(self, rows: ModelRows) -> Tensor:
         with torch.no_grad():
             return self.logits(rows).softmax(-1).flatten(1)
+
+    def infer(self, rows: ModelRows, carry: Tensor, generator: torch.Generator) -> Inferred:
+        feature = self.feature(rows)
+        return Inferred(feature, carry, {"am_prediction": feature})
+
+    def record_dims(self) -> Mapping[str, int]:
+        return {"am_prediction": self.feature_dim}
 
     def files(self) -> Mapping[str, nn.Module]:
         return {"base_am": self}

@@ -6,35 +6,30 @@ the future. Without it, feature engineering passes for opponent modelling.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from omg.config.schema import Config
 from omg.modules.opponent_models.base import MemorylessModel, ModelRows
+from omg.modules.opponent_models.source import SubgoalSource
 from omg.types import EnvSpec, OmgError
 
 
-class ControlModel(MemorylessModel):
-    """The other players' part of the state, relative to the own one where the environment says
-    which features are whose; the agent sees the truth about the present and nothing more."""
+class DiagnosticModel(MemorylessModel):
+    """The other players' features relative to one's own, of some moment; learns nothing."""
 
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
         nn.Module.__init__(self)
         if not spec.agent_features:
             raise OmgError(
-                f"am_model=control_am needs to know which features of {spec.name}'s state belong "
-                "to which agent. Give EnvSpec.agent_features, or use another am_model."
+                f"am_model={config.am_model} needs to know which features of {spec.name}'s state "
+                "belong to which agent. Give EnvSpec.agent_features, or use another am_model."
             )
-        self._others = spec.n_agents - 1
-        self.feature_dim = self._others * len(spec.agent_features[0])
-        self.register_buffer("_columns", torch.tensor(spec.agent_features), persistent=False)
-        self._columns: Tensor
+        self.source = SubgoalSource(spec, whole=True)
+        self.feature_dim = self.source.place_dim
+
+
+class ControlModel(DiagnosticModel):
+    """The others where they are now: the truth about the present and nothing more."""
 
     def feature(self, rows: ModelRows) -> Tensor:
-        agents = self._others + 1
-        blocks = rows.state[:, self._columns.flatten()].view(len(rows.state), agents, -1)
-        at = torch.arange(len(blocks), device=blocks.device)
-        own = blocks[at, rows.seats].unsqueeze(1)
-        steps = torch.arange(1, agents, device=blocks.device)
-        order = (rows.seats.unsqueeze(1) + steps) % agents
-        return (blocks[at.unsqueeze(1), order] - own).flatten(1)
+        return self.source.place(rows.state, rows.state, rows.seats)

@@ -11,7 +11,7 @@ from omg.components.transforms import OneHot
 from omg.config.schema import Config
 from omg.functional.packing import Packing
 from omg.functional.subgoals import gaussian_kl, sample_gaussian
-from omg.modules.opponent_models.base import ModelRows, OpponentModel
+from omg.modules.opponent_models.base import Inferred, ModelRows, OpponentModel
 from omg.modules.opponent_models.source import SubgoalSource
 from omg.modules.recurrent import GRUCore
 from omg.types import EnvSpec
@@ -83,22 +83,42 @@ class InferenceCVAE(nn.Module):
         return out
 
 
+class InferenceMLP(nn.Module):
+    """The supervised ablation: (embedding of s_t, condition) to one subgoal, no distribution."""
+
+    def __init__(self, embed_dim: int, cond_dim: int, hidden_dim: int, subgoal_dim: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Linear(embed_dim + cond_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, subgoal_dim),
+        )
+
+    def encode(self, embedding: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """The subgoal, and a log-variance of zero."""
+        mean: Tensor = self.body(torch.cat([embedding, condition], -1))
+        return mean, torch.zeros_like(mean)
+
+
 class SubgoalModel(OpponentModel):
-    """Acting uses ĝ_t from the CVAE at every step; the prior is frozen after pre-training. Files:
-    vae.th (prior), cvae.th, cond_rnn.th, fc.th (inference)."""
+    """Acting uses ĝ_t of the inference at every step; the prior is frozen after pre-training.
+    Files: vae.th (prior), cvae.th or mlp.th, cond_rnn.th, fc.th (inference)."""
 
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
         nn.Module.__init__(self)
         hidden = config.am_hidden_dim
         embed_dim = hidden // 4
         self._cond_dim = hidden - embed_dim
-        self._own_dim, self._sampled = own_dim, config.subgoal_posterior == "sample"
+        self.supervised = config.subgoal_inference == "mlp"
+        self._own_dim, self._subgoal_dim = own_dim, config.subgoal_dim
+        self._sampled = config.subgoal_posterior == "sample"
         self._one_hot = OneHot(spec.n_actions)
         self.source = SubgoalSource(spec, whole=config.subgoal_source == "state")
         self.vae = PriorVAE(self.source.dim, hidden, config.subgoal_dim)
         self.fc = nn.Linear(own_dim, embed_dim)
         self.cond_rnn = GRUCore(own_dim + spec.n_agents * spec.n_actions, self._cond_dim)
-        self.cvae = InferenceCVAE(embed_dim, self._cond_dim, hidden, config.subgoal_dim)
+        kind = InferenceMLP if self.supervised else InferenceCVAE
+        self.inference = kind(embed_dim, self._cond_dim, hidden, config.subgoal_dim)
         self.carry_dim = own_dim + self._cond_dim
         self._kind = config.subgoal_feature
         latent = 0 if self._kind == "decoded" else config.subgoal_dim
@@ -117,14 +137,20 @@ class SubgoalModel(OpponentModel):
         """A subgoal from a Gaussian: a sample or its mean, as configured."""
         return sample_gaussian(mean, log_var, generator) if self._sampled else mean
 
-    def infer(
-        self, rows: ModelRows, carry: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
+    def infer(self, rows: ModelRows, carry: Tensor, generator: torch.Generator) -> Inferred:
         previous, hidden = carry.split([self._own_dim, self._cond_dim], -1)  # type: ignore[no-untyped-call]
         hidden = self.cond_rnn(self._history(rows, previous), hidden)
-        mean, log_var = self.cvae.encode(self._embed(rows), hidden)
-        feature = self.features(self.draw(mean, log_var, generator), rows)
-        return feature, torch.cat([rows.own, hidden], -1)
+        mean, log_var = self.inference.encode(self._embed(rows), hidden)
+        feature = self.features(self.inferred(mean, log_var, generator), rows)
+        record = {"am_mean": mean, "am_log_var": log_var}
+        return Inferred(feature, torch.cat([rows.own, hidden], -1), record)
+
+    def record_dims(self) -> Mapping[str, int]:
+        return {"am_mean": self._subgoal_dim, "am_log_var": self._subgoal_dim}
+
+    def inferred(self, mean: Tensor, log_var: Tensor, generator: torch.Generator) -> Tensor:
+        """ĝ of a posterior; the ablation has no distribution to draw from."""
+        return mean if self.supervised else self.draw(mean, log_var, generator)
 
     def posterior(self, rows: ModelRows, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
         """Mean and log-variance of ĝ at every packed slot, and the condition; with gradient
@@ -132,33 +158,61 @@ class SubgoalModel(OpponentModel):
         history = self._history(rows, packing.previous(rows.own))
         start = rows.own.new_zeros(int(packing.sizes[0]), self._cond_dim)
         condition = self.cond_rnn.unroll_packed(history, packing.sizes, start)
-        mean, log_var = self.cvae.encode(self._embed(rows), condition)
+        mean, log_var = self.inference.encode(self._embed(rows), condition)
         return mean, log_var, condition
+
+    def loss(
+        self,
+        rows: ModelRows,
+        posterior: tuple[Tensor, Tensor, Tensor],
+        inferred: Tensor,
+        prior: tuple[Tensor, Tensor],
+        kl_weight: float,
+    ) -> Mapping[str, Tensor]:
+        """Of transitions with posterior (mean, log-variance, condition), drawn ĝ and the prior's
+        (mean, log-variance) of the selected state: reconstruction + weight · KL, or the square
+        error of the subgoal itself in the supervised ablation."""
+        mean, log_var, condition = posterior
+        if self.supervised:
+            error = (mean - prior[0]).square().mean()
+            return {"am_loss": error, "am_recon": error}
+        kl = gaussian_kl(mean, log_var, *prior).mean()
+        recon = self.reconstruction(rows, inferred, condition)
+        return {"am_loss": recon + kl_weight * kl, "am_recon": recon, "am_kl": kl}
 
     def unroll(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Tensor:
         with torch.no_grad():
             mean, log_var, _ = self.posterior(rows, packing)
-            return self.features(self.draw(mean, log_var, generator), rows)
+            return self.features(self.inferred(mean, log_var, generator), rows)
 
-    def features(self, subgoal: Tensor, rows: ModelRows) -> Tensor:
-        """What the policy is fed of a subgoal [R, G]: itself, the place it decodes to, or both."""
+    def decoded(self, subgoal: Tensor) -> Tensor | None:
+        """What `features` needs of the decoder; None where the policy is fed the latent only."""
+        return None if self._kind == "latent" else self.vae.decode(subgoal)
+
+    def features(self, subgoal: Tensor, rows: ModelRows, decoded: Tensor | None = None) -> Tensor:
+        """What the policy is fed of a subgoal [R, G]: itself, the place it decodes to, or both;
+        `decoded` saves decoding it again."""
         parts = []
         if self._kind != "decoded":
             parts.append(subgoal)
         if self._kind != "latent":
-            parts.append(self.source.place(self.vae.decode(subgoal), rows.state, rows.seats))
+            decoded = self.vae.decode(subgoal) if decoded is None else decoded
+            parts.append(self.source.place(decoded, rows.state, rows.seats))
         return torch.cat(parts, -1).detach()
 
     def reconstruction(self, rows: ModelRows, subgoal: Tensor, condition: Tensor) -> Tensor:
         """Mean square error of the decoded embedding of s_t; the embedding itself is the target
         and gets no gradient from here, lest it shrink to zero."""
+        assert isinstance(self.inference, InferenceCVAE)
         target = self._embed(rows).detach()
-        return (self.cvae.decode(subgoal, condition) - target).square().mean()
+        return (self.inference.decode(subgoal, condition) - target).square().mean()
 
     def inference_parameters(self) -> list[nn.Parameter]:
         """What `omg_learner` trains; the prior is not among them."""
-        parts = (self.fc, self.cond_rnn, self.cvae)
+        parts = (self.fc, self.cond_rnn, self.inference)
         return [parameter for part in parts for parameter in part.parameters()]
 
     def files(self) -> Mapping[str, nn.Module]:
-        return {"vae": self.vae, "cvae": self.cvae, "cond_rnn": self.cond_rnn, "fc": self.fc}
+        name = "mlp" if self.supervised else "cvae"
+        parts = {"vae": self.vae, name: self.inference}
+        return {**parts, "cond_rnn": self.cond_rnn, "fc": self.fc}

@@ -32,8 +32,8 @@ class SubgoalSource(nn.Module):
             rows.append([c for other in others for c in blocks[other]] + common)
         self.dim = len(rows[0])
         self._whole = whole
-        self._width = len(blocks[0]) if blocks else 0
-        self.place_dim = (spec.n_agents - 1) * self._width if blocks else self.dim
+        self.width = len(blocks[0]) if blocks else 0
+        self.place_dim = (spec.n_agents - 1) * self.width if blocks else self.dim
         self.register_buffer("_columns", torch.tensor(rows), persistent=False)
         self.register_buffer(
             "_blocks",
@@ -51,16 +51,20 @@ class SubgoalSource(nn.Module):
         """The other agents' features inside encoded parts, [R, N-1, width]."""
         others = self._agents - 1
         if not self._whole:
-            return encoded[:, : others * self._width].reshape(len(encoded), others, self._width)
+            return encoded[:, : others * self.width].reshape(len(encoded), others, self.width)
         steps = torch.arange(1, self._agents, device=seats.device)
         order = (seats.unsqueeze(1) + steps) % self._agents
         columns = self._blocks[order].flatten(1)
-        return encoded.gather(1, columns).view(len(encoded), others, self._width)
+        return encoded.gather(1, columns).view(len(encoded), others, self.width)
+
+    def ahead(self, features: Tensor, state: Tensor, seats: Tensor) -> Tensor:
+        """Features [R, N-1, width] of the others relative to one's own present ones, flat."""
+        own = state.gather(1, self._blocks[seats])
+        return (features - own.unsqueeze(1)).flatten(1)
 
     def place(self, decoded: Tensor, state: Tensor, seats: Tensor) -> Tensor:
         """The others' decoded features relative to one's own present ones, [R, place_dim]; the
         decoded part itself where the environment does not say whose features are whose."""
-        if self._width == 0:
+        if self.width == 0:
             return decoded
-        own = state.gather(1, self._blocks[seats])
-        return (self.places(decoded, seats) - own.unsqueeze(1)).flatten(1)
+        return self.ahead(self.places(decoded, seats), state, seats)

@@ -1,0 +1,77 @@
+"""Looking ahead for the oracle: where the other players really are heading to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from omg.config.schema import Config
+from omg.controllers.base import Carry, StepView
+from omg.envs import BatchedEnv, make_batched
+from omg.types import EnvSpec, OmgError
+
+# Fills in the others' actions [B, N] and advances their carries, in place.
+OthersAct = Callable[[StepView, Carry, Tensor, torch.Generator], None]
+
+
+class Foresight:
+    """Plays copies of the running games on for some steps, with the other seats' own policies,
+    while the learning agent stands still; a game that ends stays as it ended."""
+
+    def __init__(self, config: Config, spec: EnvSpec, others_act: OthersAct) -> None:
+        if not spec.agent_features:
+            raise OmgError(
+                f"oracle_kind=future needs to know which features of {spec.name}'s state belong "
+                "to which agent. Give EnvSpec.agent_features."
+            )
+        self._config, self._spec, self._others_act = config, spec, others_act
+        self._columns = np.array(spec.agent_features)
+        self._copies: dict[int, BatchedEnv] = {}
+
+    def _env(self, n_copies: int) -> BatchedEnv:
+        if n_copies not in self._copies:
+            env = make_batched(self._config.env, self._config.env_args, n_copies=n_copies)
+            env.reset(0)
+            self._copies[n_copies] = env
+        return self._copies[n_copies]
+
+    def look(self, view: StepView, carry: Carry, generator: torch.Generator) -> Tensor:
+        """The others' features to come, next seat first, [B, N-1, W]."""
+        if view.snapshot is None:
+            raise OmgError(
+                f"oracle_kind=future plays copies of running games ahead, which {self._spec.name} "
+                "does not allow. Use oracle_kind=target or another am_model."
+            )
+        seat = carry["seat"].numpy()
+        copies, agents = len(seat), self._spec.n_agents
+        env = self._env(copies)
+        env.restore(view.snapshot())
+        carry = dict(carry)
+        state = view.state.cpu().numpy().copy()
+        device = view.obs.device
+        running = np.ones(copies, np.bool_)
+        rows = torch.arange(copies)
+        for _ in range(self._config.oracle_steps):
+            actions = torch.zeros((copies, agents), dtype=torch.int64)
+            still = view.avail[rows, carry["seat"]].int().argmax(-1)  # the first possible action
+            actions[rows, carry["seat"]] = still.cpu()
+            self._others_act(view, carry, actions, generator)
+            step = env.step(actions.numpy())
+            after = step.state.copy()
+            if step.final is not None:
+                after[step.final.copies] = step.final.state
+            state[running] = after[running]
+            if step.final is not None:
+                running[step.final.copies] = False
+            view = StepView(
+                obs=torch.from_numpy(step.obs).to(device),
+                state=torch.from_numpy(step.state).to(device),
+                avail=torch.from_numpy(step.avail).to(device),
+                last_actions=actions.to(device),
+            )
+        players = state[:, self._columns.ravel()].reshape(copies, agents, -1)
+        order = (seat[:, None] + np.arange(1, agents)) % agents
+        return torch.from_numpy(players[np.arange(copies)[:, None], order]).to(device)
