@@ -11,7 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from omg.evaluate_cli import crossplay, evaluate
+from omg.pipeline_cli import pipeline
 from omg.pool_cli import pool_app
+from omg.report_cli import report
 from omg.types import OmgError
 
 app = typer.Typer(
@@ -25,8 +28,12 @@ envs_app = typer.Typer(help="Environments.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.add_typer(envs_app, name="envs")
 app.add_typer(pool_app, name="pool")
+app.command()(evaluate)
+app.command()(crossplay)
+app.command()(report)
 
 FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command(context_settings=FREE_FORM)(pipeline)
 
 
 def _run(action: Callable[[], Any], words: Sequence[str] = ()) -> None:

@@ -1,0 +1,6 @@
+"""`python -m omg …` is the `omg` command."""
+
+from omg.cli import main
+
+if __name__ == "__main__":
+    main()

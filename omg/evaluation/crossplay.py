@@ -1,0 +1,208 @@
+"""Learning agents x opponents: every agent plays the same episodes against every opponent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+import torch
+
+from omg.envs.registry import make_batched
+from omg.evaluation.agent_runs import AgentRun, SeatedAgent, check_pool, read_agent_run
+from omg.evaluation.crossplay_table import Cell, Crossplay, cell_metrics, permuted_metrics
+from omg.evaluation.finetune import Finetuner
+from omg.evaluation.testing import run_test
+from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
+from omg.registry import nearest
+from omg.types import OmgError
+
+MIXED = "mixed"
+LineupChoice: TypeAlias = Literal["auto", "homologue", "mixed", "both"]
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is played."""
+
+    splits: tuple[Split, ...] = ("heldout",)
+    lineup: LineupChoice = "auto"
+    episodes: int = 100
+    finetune_episodes: int = 0
+    seed: int = 0
+    which: str = "last"
+    permute: bool = False  # play every cell again, fed what is inferred in other episodes
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise OmgError(f"episodes={self.episodes} is too few. Play at least one per cell.")
+        if self.finetune_episodes < 0:
+            raise OmgError(
+                f"finetune-episodes={self.finetune_episodes} is not possible. Use 0 or more."
+            )
+        if self.lineup not in get_args(LineupChoice):
+            raise OmgError(
+                f"lineup={self.lineup} is not known. Choose {', '.join(get_args(LineupChoice))}."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A cell that every agent plays."""
+
+    opponent: str
+    members: tuple[PoolMember, ...]
+    lineup: LineupMode
+    split: Split
+
+    @property
+    def stream(self) -> str:
+        """The name of its random streams: the same for every agent, its own for every opponent."""
+        name = self.split if self.lineup == "mixed" else self.opponent
+        return f"evaluation.{self.lineup}.{name}"
+
+
+def read_agents(runs: Sequence[Path], which: str = "last") -> dict[str, AgentRun]:
+    """Agents of runs by id. They must play one game, and a method's seeds must differ."""
+    if not runs:
+        raise OmgError("There is no agent to evaluate. Give the folder of a run.")
+    agents = [read_agent_run(run, which) for run in runs]
+    seen: dict[tuple[str, int], AgentRun] = {}
+    ids: dict[str, AgentRun] = {}
+    for agent in agents:
+        game, first = _game(agent), _game(agents[0])
+        if game != first:
+            raise OmgError(
+                f"{agent.folder} plays {game}, {agents[0].folder} plays {first}. Compare agents "
+                "of one environment."
+            )
+        other = seen.setdefault((agent.method, agent.config.seed), agent)
+        if other is not agent:
+            raise OmgError(
+                f"{other.folder} and {agent.folder} are both '{agent.method}' with seed "
+                f"{agent.config.seed}. Give different methods different labels (label=…), or "
+                "leave one out."
+            )
+        name, number = agent.id, 2
+        while name in ids:  # methods whose names differ in case or punctuation only
+            name, number = f"{agent.id}-{number}", number + 1
+        ids[name] = agent
+    return ids
+
+
+def _game(agent: AgentRun) -> str:
+    return f"{agent.config.env} {agent.config.as_dict()['env_args']}"
+
+
+def open_pool(named: str | Path, agent: AgentRun) -> OpponentPool:
+    """The pool named, or else the one the agent was trained with."""
+    path = str(named or agent.config.opponent_pool)
+    if not path:
+        raise OmgError(
+            f"{agent.folder} was not trained with a pool (opponent_pool). Give --pool=<folder>."
+        )
+    return OpponentPool.open(path)
+
+
+def tasks_of(pool: OpponentPool, plan: Plan, n_agents: int) -> list[Task]:
+    """One cell per member, and one of drawn line-ups per side where there are several others."""
+    mixed = plan.lineup in ("mixed", "both") or (plan.lineup == "auto" and n_agents > 2)
+    tasks: list[Task] = []
+    for split in plan.splits:
+        members = pool.members(split)
+        if not members:
+            raise OmgError(
+                f"{pool.path} has no {split} members. Assign some with 'omg pool split', or "
+                "choose another --split."
+            )
+        if plan.lineup != "mixed":
+            tasks += [Task(member.id, (member,), "homologue", split) for member in members]
+        if mixed:
+            tasks.append(Task(MIXED, members, "mixed", split))
+    return tasks
+
+
+def _baseline(named: str, agents: Sequence[AgentRun]) -> str:
+    methods = list(dict.fromkeys(agent.method for agent in agents))
+    if named and named not in methods:
+        raise OmgError(
+            f"baseline={named} is none of the methods{nearest(named, methods) or '.'} They are: "
+            f"{', '.join(methods)}."
+        )
+    return named or methods[0]
+
+
+def run_crossplay(
+    runs: Sequence[Path],
+    pool: str | Path,
+    plan: Plan,
+    *,
+    baseline: str = "",
+    device: torch.device = CPU,
+    on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
+) -> Crossplay:
+    """Play every cell; `on_cell` is told each one and how many there are. A cell's numbers depend
+    on the plan, its agent and its opponent only: not on who else is evaluated in the same call.
+    Without a baseline the first method is compared to."""
+    agents = read_agents(runs, plan.which)
+    first, *_ = everyone = list(agents.values())
+    opened = open_pool(pool, first)
+    compared = _baseline(baseline, everyone)
+    check_pool(first, opened)
+    probe = make_batched(first.config.env, first.config.env_args, n_copies=1)
+    tasks = tasks_of(opened, plan, probe.spec.n_agents)
+    probe.close()
+    cells: list[Cell] = []
+    for agent_id, agent in agents.items():
+        for cell in play_agent(agent_id, agent, opened, tasks, plan, device=device):
+            cells.append(cell)
+            on_cell(cell, len(tasks) * len(agents))
+    return Crossplay(
+        agents=agents,
+        opponents=tuple(m for split in plan.splits for m in opened.members(split)),
+        cells=tuple(cells),
+        baseline=compared,
+        episodes=plan.episodes,
+        finetune_episodes=plan.finetune_episodes,
+        seed=plan.seed,
+    )
+
+
+def play_agent(
+    agent_id: str,
+    agent: AgentRun,
+    pool: OpponentPool,
+    tasks: Sequence[Task],
+    plan: Plan,
+    *,
+    device: torch.device = CPU,
+) -> Iterator[Cell]:
+    """One agent's cells. Each is a rollout of its own, with all its episodes side by side: that is
+    what keeps cells independent of each other."""
+    with SeatedAgent(
+        agent, pool, tasks[0].members, episodes=plan.episodes, seed=plan.seed, device=device
+    ) as seated:
+        finetuner = Finetuner(seated) if plan.finetune_episodes else None
+        for task in tasks:
+            roster = seated.roster(task.members, task.lineup)
+            if finetuner is not None:
+                finetuner.train(
+                    roster, episodes=plan.finetune_episodes, stream=f"{task.stream}.finetune"
+                )
+            rollout = seated.rollout(roster, stream=task.stream)
+            result = run_test(rollout, plan.episodes, round_number=0, env_steps=agent.env_steps)
+            metrics = cell_metrics(result)
+            if plan.permute and seated.mac.model.feature_dim and len(result.lengths) > 1:
+                rollout = seated.rollout(roster, stream=task.stream, permute=True)
+                other = run_test(rollout, plan.episodes, round_number=0, env_steps=agent.env_steps)
+                metrics |= permuted_metrics(cell_metrics(other))
+            yield Cell(
+                agent=agent_id,
+                opponent=task.opponent,
+                lineup=task.lineup,
+                split=task.split,
+                episodes=len(result.lengths),
+                metrics=metrics,
+            )

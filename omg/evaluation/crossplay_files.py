@@ -1,0 +1,148 @@
+"""Writes a cross-play: crossplay.json, crossplay.csv, summary.csv and crossplay.png."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omg.evaluation.crossplay_table import Crossplay
+from omg.storage.files import write_text, writing
+from omg.types import OmgError
+
+SIDES = {"train": "seen in training", "heldout": "held out"}
+
+
+def prepare_folder(out: Path) -> Path:
+    """Make the folder, and refuse one that cannot be written to before anything is played."""
+    out = out.expanduser()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OmgError(
+            f"out={out} cannot be written to: {error.strerror or error}. Choose a folder you own."
+        ) from error
+    return out
+
+
+def check_metric(table: Crossplay, metric: str) -> None:
+    """The metric must have been measured."""
+    if metric not in table.metrics():
+        raise OmgError(f"There is no metric '{metric}'. Choose from: {', '.join(table.metrics())}.")
+
+
+def write_tables(table: Crossplay, out: Path) -> list[Path]:
+    """crossplay.json, crossplay.csv (one row per cell) and summary.csv."""
+    content = table.as_dict()
+    names = ("crossplay.json", "crossplay.csv", "summary.csv")
+    texts = (
+        json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        _csv(_cell_rows(table)),
+        _csv(content["summary"]),
+    )
+    for name, text in zip(names, texts, strict=True):
+        write_text(out / name, text)
+    return [out / name for name in names]
+
+
+def _cell_rows(table: Crossplay) -> list[dict[str, Any]]:
+    members = {member.id: member for member in table.opponents}
+    rows = []
+    for cell in table.cells:
+        agent, member = table.agents[cell.agent], members.get(cell.opponent)
+        values = {name: cell.metrics.get(name, "") for name in table.metrics()}
+        rows.append(
+            {
+                "agent": cell.agent,
+                "method": agent.method,
+                "seed": agent.config.seed,
+                "split": cell.split,
+                "lineup": cell.lineup,
+                "opponent": cell.opponent,
+                "opponent_algorithm": member.algorithm if member else "",
+                "opponent_run": member.run if member else "",
+                "opponent_skill": member.skill if member else "",
+                "episodes": cell.episodes,
+                **values,
+            }
+        )
+    return rows
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def heat_map_values(
+    table: Crossplay, metric: str
+) -> tuple[list[str], list[tuple[str, list[str], NDArray[np.float64]]]]:
+    """Names of the rows, and per side its columns and values. Rows are methods (means over their
+    seeds), or the agents of the only method."""
+    methods = table.methods()
+    groups = dict(methods)
+    if len(methods) == 1:
+        groups = {agent: [agent] for agent in next(iter(methods.values()))}
+    sides = []
+    for split in dict.fromkeys(split for split, _ in table.blocks()):
+        lineups = [lineup for side, lineup in table.blocks() if side == split]
+        columns = [name for lineup in lineups for name in table.columns(split, lineup)]
+        values = [
+            np.concatenate([table.matrix(agents, split, x, metric).mean(0) for x in lineups])
+            for agents in groups.values()
+        ]
+        sides.append((SIDES[split], columns, np.stack(values)))
+    return list(groups), sides
+
+
+def draw_heat_map(table: Crossplay, path: Path, *, metric: str) -> Path:
+    """Methods x opponents, the sides of the pool apart."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows, sides = heat_map_values(table, metric)
+    widths = [len(columns) for _, columns, _ in sides]
+    size = (2.6 + 0.62 * sum(widths) + 0.5 * len(sides), 2.4 + 0.42 * len(rows))
+    figure = Figure(figsize=(max(6.0, size[0]), size[1]), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    all_axes = figure.subplots(1, len(sides), squeeze=False, width_ratios=widths)[0]
+    known = np.concatenate([values.ravel() for _, _, values in sides])
+    low, high = float(np.nanmin(known)), float(np.nanmax(known))
+    for number, (axes, (title, columns, values)) in enumerate(zip(all_axes, sides, strict=True)):
+        image = axes.imshow(values, vmin=low, vmax=high, cmap="viridis", aspect="auto")
+        axes.set_title(title, fontsize=9)
+        axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right", fontsize=7)
+        axes.set_yticks(range(len(rows)), rows if number == 0 else [""] * len(rows), fontsize=8)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        for (row, column), value in np.ndenumerate(values):
+            dark = value < low + 0.6 * (high - low)
+            axes.text(
+                *(column, row, f"{value:.2f}" if np.isfinite(value) else "-"),
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if dark else "black",
+            )
+    figure.colorbar(image, ax=list(all_axes), label=metric.replace("_", " "), fraction=0.05)
+    temporary = path.with_name(f".{path.stem}.part-{os.getpid()}{path.suffix}")
+    with writing(path):
+        try:
+            figure.savefig(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return path

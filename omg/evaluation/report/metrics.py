@@ -1,0 +1,107 @@
+"""What the logged names mean to a reader."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric's title, and what more or less of it means."""
+
+    name: str
+    title: str
+    about: str = ""
+
+
+TESTS = (
+    Metric("test_own_return_mean", "Own return", "what the learning agent earns; higher is better"),
+    Metric(
+        "test_own_discounted_return_mean",
+        "Discounted return",
+        "own rewards, later ones counted less, so being quick pays; higher is better",
+    ),
+    Metric(
+        "test_discounted_return_mean",
+        "Discounted return",
+        "rewards, later ones counted less, so being quick pays; higher is better",
+    ),
+    Metric("test_return_mean", "Team return", "what all players earn together; higher is better"),
+    Metric("test_ep_length_mean", "Episode length", "steps until an episode ends; lower is better"),
+    Metric("test_food_collected_mean", "Food collected", "per episode; higher is better"),
+    Metric(
+        "test_hit_ratio_mean",
+        "Hit ratio",
+        "inferred places that the opponent reaches later, as a share of its trajectory. Places one "
+        "step ahead are easy to hit, so read it beside the chosen k",
+    ),
+    Metric("test_battle_won_mean", "Win rate", "share of battles won; higher is better"),
+    Metric("test_win_rate_mean", "Win rate", "share of games won; higher is better"),
+)
+
+LOSSES = (
+    Metric("loss", "TD loss", "of the action values"),
+    Metric("td_error_abs", "TD error", "mean absolute difference of value and target"),
+    Metric("am_loss", "Opponent model: loss", "all terms together"),
+    Metric("am_recon", "Opponent model: reconstruction", "error of the decoder"),
+    Metric(
+        "am_kl", "Opponent model: KL", "distance of inference and prior; near 0 may be collapse"
+    ),
+    Metric("am_accuracy", "Opponent model: accuracy", "share of the others' actions predicted"),
+)
+
+PRIORS = (
+    Metric("prior_accuracy", "Prior: accuracy", "share of states whose players decode exactly"),
+    Metric("prior_recon", "Prior: reconstruction", "error of the decoder"),
+    Metric("prior_kl", "Prior: KL", "distance to the standard normal distribution"),
+)
+
+COLLAPSE = (
+    Metric("am_active_dims", "Active dimensions", "share of subgoal dimensions that vary"),
+    Metric(
+        "am_posterior_std", "Posterior deviation", "near 1 and without active dimensions: unused"
+    ),
+)
+
+# Of crossplay.json: short titles for columns.
+PLAYED = (
+    Metric("own_return", "Own return", "higher is better"),
+    Metric("discounted_return", "Discounted return", "higher is better"),
+    Metric("ep_length", "Steps per episode", "lower is better"),
+    Metric("food_collected", "Food collected", "higher is better"),
+    Metric("hit_ratio", "Hit ratio", "only agents that infer subgoals"),
+    Metric("win_rate", "Win rate", "higher is better"),
+    Metric("return", "Team return", "higher is better"),
+)
+_ALL = {metric.name: metric for metric in (*TESTS, *LOSSES, *PRIORS, *COLLAPSE, *PLAYED)}
+
+
+def describe(name: str) -> Metric:
+    """A metric by its name; an unknown one is called by it."""
+    plain = name.removeprefix("test_").removesuffix("_mean").replace("_", " ")
+    return _ALL.get(name) or Metric(name, plain[:1].upper() + plain[1:])
+
+
+def played_name(metric: str) -> str:
+    """The name of a run's metric in `crossplay.json`."""
+    plain = metric.removeprefix("test_").removesuffix("_mean")
+    return "discounted_return" if plain == "own_discounted_return" else plain
+
+
+def tested_metrics(known: Iterable[str], first: str) -> list[Metric]:
+    """The tests' metrics there are, the chosen one first, then the known ones, then others."""
+    there = [name for name in known if re.fullmatch(r"test_(?!agent_\d+_).*_mean", name)]
+    order = {metric.name: rank for rank, metric in enumerate(TESTS)}
+    there.sort(key=lambda name: (name != first, order.get(name, len(order)), name))
+    if first in known and first not in there:
+        there.insert(0, first)
+    return [describe(name) for name in there]
+
+
+def played_metrics(known: Iterable[str], first: str) -> list[Metric]:
+    """The metrics of games there are, the chosen one first."""
+    order = {metric.name: rank for rank, metric in enumerate(PLAYED)}
+    names = sorted(set(known), key=lambda name: (name != first, order.get(name, 99), name))
+    return [describe(name) for name in names]

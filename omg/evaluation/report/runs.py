@@ -1,0 +1,117 @@
+"""The runs a report is about: found in folders, read once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from omg.config.loader import read_yaml
+from omg.evaluation.curves import Curve
+from omg.telemetry.logger import read_metrics
+from omg.types import OmgError
+
+Role: TypeAlias = Literal["agent", "prior", "opponent"]
+
+# Folders of a pipeline, and what the runs in them are.
+PIPELINE: Mapping[str, Role] = {"agents": "agent", "priors": "prior", "opponents": "opponent"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """What one run was asked and what it logged."""
+
+    path: Path
+    role: Role
+    method: str  # what its line is called; runs that share it are seeds of one method
+    seed: int | None
+    task: str
+    config: Mapping[str, Any]
+    curves: Mapping[str, Curve]
+    env_steps: int
+    seconds: float
+    written: float  # when its metrics were last written, seconds since 1970
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / "config.yaml").is_file()
+
+
+def find_runs(source: Path) -> list[tuple[Path, Role | None]]:
+    """The runs of a pipeline's folder, of a folder of runs, or the run itself."""
+    if is_run(source):
+        return [(source, None)]
+    found: list[tuple[Path, Role | None]] = []
+    for name, role in PIPELINE.items():
+        found += [(run, role) for run in _children(source / name) if is_run(run)]
+    found += [(run, None) for run in _children(source) if is_run(run)]
+    return found
+
+
+def _children(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
+
+
+def read_run(path: Path, role: Role | None) -> RunRecord | None:
+    """A run's record; None for one that has logged nothing yet."""
+    config = read_yaml(path / "config.yaml", str(path / "config.yaml"))
+    metrics = path / "metrics.jsonl"
+    if not metrics.is_file():
+        return None
+    records = _read_records(metrics)
+    if not records:
+        return None
+    env_args = config.get("env_args") or {}
+    task = (env_args.get("key") if isinstance(env_args, dict) else None) or config.get("env") or ""
+    seed = config.get("seed")
+    return RunRecord(
+        path=path,
+        role=role or ("prior" if config.get("learner") == "am_learner" else "agent"),
+        method=str(config.get("label") or config.get("name") or path.name),
+        seed=seed if isinstance(seed, int) else None,
+        task=str(task),
+        config=config,
+        curves=_curves(records),
+        env_steps=int(max(record["t_env"] for record in records)),
+        seconds=float(records[-1].get("wall_s") or 0.0),
+        written=metrics.stat().st_mtime,
+    )
+
+
+def _read_records(path: Path) -> list[dict[str, Any]]:
+    """All records; only a last line may be cut off, by a crash."""
+    try:
+        records = read_metrics(path)
+        lines = sum(1 for _ in path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise OmgError(f"{path} cannot be read: {error}. Check the file.") from error
+    if len(records) < lines - 1:
+        raise OmgError(
+            f"{path} is damaged in line {len(records) + 1}. Remove that line, or leave the run out."
+        )
+    for number, record in enumerate(records, 1):
+        if not isinstance(record, dict) or not _is_number(record.get("t_env")):
+            raise OmgError(
+                f"{path} has no record of metrics in line {number}. Remove that line, or leave "
+                "the run out."
+            )
+    return records
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _curves(records: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
+    points: dict[str, list[tuple[float, float]]] = {}
+    for record in records:
+        for name, value in record.items():
+            if name not in ("t_env", "wall_s") and _is_number(value):
+                points.setdefault(name, []).append((record["t_env"], value))
+    return {name: Curve(*np.array(pairs, float).T) for name, pairs in points.items()}

@@ -1,0 +1,164 @@
+"""`omg evaluate` and `omg crossplay`: what a user types and gets back."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from omg.cli import app
+from omg.opponents.pool import OpponentPool
+
+from ..unit.studies import MEMBERS, make_study
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command gave back."""
+
+    code: int
+    out: str
+    err: str
+
+
+def omg(*words: str | Path) -> Answer:
+    result = CliRunner().invoke(app, [*map(str, words)])
+    return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+def done(*words: str | Path) -> str:
+    answer = omg(*words)
+    assert answer.code == 0, answer
+    assert answer.err == ""
+    return answer.out
+
+
+def refused(*words: str | Path) -> str:
+    """The one line that a refused command prints."""
+    answer = omg(*words)
+    assert answer.code == 2, answer
+    (line,) = answer.err.splitlines()
+    assert line.startswith("omg: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_study(tmp_path_factory.mktemp("study"))
+
+
+def rows(out: str, title: str) -> list[list[str]]:
+    """The cells of the table behind a title."""
+    lines = out[out.index(title) :].splitlines()
+    end = next(i for i, line in enumerate(lines) if line.startswith("└"))
+    return [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in lines[:end]
+        if line.startswith("│")
+    ]
+
+
+def test_crossplay_prints_and_writes_everything(study: Path, tmp_path: Path) -> None:
+    agents = [study / name for name in ("naive-s1", "naive-s2", "omg-s1")]
+    out = done("crossplay", *agents, "--episodes=5", f"--out={tmp_path}", "--replays=1")
+
+    content = json.loads((tmp_path / "crossplay.json").read_text())
+    summary = {(r["method"], r["split"], r["metric"]): r for r in content["summary"]}
+    shown = rows(out, "own_return, mean")
+    assert [row[:3] for row in shown] == [
+        [method, side, "homologue"]
+        for side in ("train", "heldout")
+        for method in ("Naive", "iql_omg")
+    ]
+    for row in shown:
+        r = summary[row[0], row[1], "own_return"]
+        assert row[3] == f"{r['mean']:.3f} [{r['mean_low']:.3f}, {r['mean_high']:.3f}]"
+        assert row[4] == f"{r['iqm']:.3f} [{r['iqm_low']:.3f}, {r['iqm_high']:.3f}]"
+    assert [row[5:] for row in shown] == [["2", "2"], ["1", "2"]] * 2
+    differences = rows(out, "own_return: difference to Naive")
+    assert [row[0] for row in differences] == ["iql_omg", "iql_omg"]
+    assert differences[0][4] == "differ: drawn independently"
+    assert "with one seed an interval covers the choice of opponents only" in out
+
+    with (tmp_path / "crossplay.csv").open() as file:
+        cells = list(csv.DictReader(file))
+    assert len(cells) == len(content["cells"]) == 3 * 4
+    assert float(cells[5]["own_return"]) == content["cells"][5]["metrics"]["own_return"]
+    assert {row["hit_ratio"] == "" for row in cells if row["method"] == "Naive"} == {True}
+    with (tmp_path / "summary.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(content["summary"])
+    assert (tmp_path / "crossplay.png").read_bytes().startswith(b"\x89PNG")
+    replays = sorted(path.name for path in (tmp_path / "replays").iterdir())
+    assert replays == [
+        f"{agent}-vs-{MEMBERS['heldout'][0]}-0.json" for agent in ("iql_omg-s1", "naive-s1")
+    ]
+
+
+def test_crossplay_takes_a_metric_a_side_and_a_baseline(study: Path, tmp_path: Path) -> None:
+    words = ["crossplay", study / "naive-s1", study / "omg-s1", "--episodes=3"]
+    words += ["--split=heldout", "--metric=ep_length", "--baseline=iql_omg", f"--out={tmp_path}"]
+    out = done(*words)
+    assert rows(out, "ep_length: difference to iql_omg")[0][4] == "drawn jointly"
+    content = json.loads((tmp_path / "crossplay.json").read_text())
+    assert {cell["split"] for cell in content["cells"]} == {"heldout"}
+    assert not (tmp_path / "replays").exists()
+
+
+def test_evaluate_shows_every_opponent_of_the_held_out_side(study: Path, tmp_path: Path) -> None:
+    out = done("evaluate", study / "omg-s1", "--episodes=4", "--finetune-episodes=2")
+    folder = study / "omg-s1" / "evaluation"
+    content = json.loads((folder / "crossplay.json").read_text())
+    assert content["finetune_episodes"] == 2
+    shown = rows(out, "iql_omg-s1:")
+    assert [row[0] for row in shown] == MEMBERS["heldout"]
+    assert [row[4] for row in shown] == [
+        f"{cell['metrics']['own_return']:.3f}" for cell in content["cells"]
+    ]
+    assert "hit_ratio" in out
+    (replay, *_) = (folder / "replays").glob("*.json")
+    assert json.loads(replay.read_text())["subgoals"]
+    # Again into the same folder, with fewer replays: the older ones go.
+    done("evaluate", study / "omg-s1", "--episodes=1", "--replays=1")
+    assert len(list((folder / "replays").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["evaluate", "nowhere"], "nowhere is not a run"),
+        (["evaluate", "iql"], "trained a whole team"),
+        (["evaluate", "naive-s1", "--which=99"], "no model '99'"),
+        (["evaluate", "naive-s1", "--pool=nowhere"], "nowhere is not a pool"),
+        (["evaluate", "naive-s1", "--split=test"], "split=test"),
+        (["evaluate", "naive-s1", "--episodes=0"], "episodes=0"),
+        (["evaluate", "naive-s1", "--replays=-1"], "replays=-1"),
+        (["evaluate", "naive-s1", "--pool=seen"], "seen has no heldout members"),
+        (["crossplay", "naive-s1", "--baseline=Naiv"], "did you mean 'Naive'"),
+        (["crossplay", "naive-s1", "--lineup=some"], "lineup=some"),
+        (["crossplay", "naive-s1", "naive-s1"], "both 'Naive' with seed 1"),
+        (["crossplay", "naive-s1", "--out=iql/config.yaml"], "out=iql/config.yaml cannot be"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence(
+    study: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: str
+) -> None:
+    monkeypatch.chdir(study)
+    OpponentPool.create("seen", exist_ok=True)
+    if not OpponentPool.open("seen").members():
+        OpponentPool.open("seen").add_script("random")
+    assert expected in refused(*words)
+    assert not Path("crossplay", "crossplay.json").exists()
+
+
+def test_an_unknown_metric_is_refused_when_the_numbers_are_written(
+    study: Path, tmp_path: Path
+) -> None:
+    words = ["crossplay", study / "naive-s1", "--episodes=1", "--metric=retrun"]
+    line = refused(*words, f"--out={tmp_path}")
+    assert "no metric 'retrun'" in line
+    assert "own_return, discounted_return, return" in line
+    assert (tmp_path / "crossplay.json").is_file()
