@@ -72,14 +72,17 @@ def train(context: typer.Context) -> None:
 
 @app.command()
 def demo(
-    results: str = typer.Option("results", help="where the run's folder is made"),
-    steps: int = typer.Option(0, help="environment steps; 0: the demo's own number"),
-    seed: int = typer.Option(1),
+    results: str = typer.Option("results", help="where the folder 'demo' is made"),
+    jobs: int = typer.Option(0, min=0, help="runs at a time; 0: one per core"),
 ) -> None:
-    """Train QMIX on a small Foraging; draw its learning curve and replays."""
-    from omg.demo import STEPS, run_demo
+    """The whole story in ten minutes: opponents, prior, OMG and its rivals, cross-play, report."""
 
-    _run(lambda: run_demo(results, steps=steps or STEPS, seed=seed))
+    def action() -> None:
+        from omg.demo import run_demo
+
+        run_demo(results, jobs=jobs)
+
+    _run(action)
 
 
 @app.command()

@@ -9,9 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from omg.config.arguments import parse_arguments
-from omg.config.loader import load_command_line
+from omg.config.loader import available, load_command_line
 from omg.config.schema import Config
-from omg.pipeline.spec import Crossplay, Method, OpponentRuns, PipelineSpec, slug
+from omg.pipeline.spec import (
+    KIND,
+    Crossplay,
+    Method,
+    OpponentRuns,
+    PipelineSpec,
+    find_pipeline,
+    read_spec,
+    slug,
+)
 from omg.pipeline.steps import FREE, PLACES, Plan, Step
 from omg.pipeline.words import merged, settings_of, to_words
 from omg.types import OmgError
@@ -40,6 +49,27 @@ class Source:
     env_config: str
     out: Path
     words: Sequence[str] = ()  # --key=value for every training run
+
+
+def plan_of(
+    *, pipeline: str = "", env_config: str = "", out: str = "", words: Sequence[str] = ()
+) -> Plan:
+    """The steps of a shipped pipeline or a file; without a name, that of the environment."""
+    if not (pipeline or env_config):
+        raise OmgError(
+            "Which pipeline? Give --env-config=<env> or --pipeline=<name or file>; shipped: "
+            f"{', '.join(available(KIND))}."
+        )
+    path, shown = find_pipeline(pipeline or env_config)
+    spec = read_spec(path, shown)
+    env = env_config or spec.env_config
+    if not env:
+        raise OmgError(f"{shown} names no env_config. Give --env-config=<env>.")
+    name = path.stem if env in (spec.env_config, path.stem) else f"{path.stem}-{Path(env).stem}"
+    folder = Path(out or f"results/{name}").expanduser()
+    return make_plan(
+        Source(name=name, shown=shown, spec=spec, env_config=env, out=folder, words=words)
+    )
 
 
 def make_plan(source: Source) -> Plan:

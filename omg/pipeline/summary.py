@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
+from omg.pipeline.steps import Plan
 from omg.types import OmgError
 
 SIDES = {"train": "seen", "heldout": "unseen"}
+
+
+def print_result(plan: Plan) -> None:
+    """The result table, and where everything lies."""
+    if plan.spec.crossplay is not None:
+        width = None if sys.stdout.isatty() else 1000
+        table = summary_table(plan.out / "crossplay.json", plan.spec.crossplay.metric)
+        Console(width=width, markup=False, emoji=False, highlight=False).print(table)
+    if plan.spec.report:
+        print(f"The report is {plan.out / 'report.html'}")
+    print(f"Everything is in {plan.out}")
 
 
 def summary_table(path: Path, metric: str) -> Table:

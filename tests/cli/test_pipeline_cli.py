@@ -288,8 +288,9 @@ time.sleep(60)
 DRIVER = """
 import sys
 from omg.pipeline.execute import run_pipeline
-from omg.pipeline_cli import _plan, _run
-plan = _plan("", "tiny", sys.argv[1], [])
+from omg.pipeline.plan import plan_of
+from omg.pipeline_cli import _run
+plan = plan_of(pipeline="tiny", out=sys.argv[1])
 sys.exit(_run(lambda: run_pipeline(plan, program=(sys.executable, sys.argv[2])), []))
 """
 
