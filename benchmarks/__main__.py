@@ -3,7 +3,8 @@
 Absolute speeds depend on the machine and its load; each comparison alternates both sides several
 times and reports the median ratio, with the smallest and largest. `training` compares whole set-ups
 (ours: 16 copies, action masks, episodes without padding, Adam; reference: one game, no masks,
-padded episodes, RMSprop); `update` compares one update on equal, full-length batches.
+padded episodes, RMSprop); `update` compares one update on equal, full-length batches. `omg_*` and
+`stacked` compare parts of ours with each other, see `benchmarks.omg`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import ours
+from benchmarks import omg, ours
 from benchmarks.reference import measure
 from benchmarks.reference.episode_data import Sizes, bytes_per_transition
 
@@ -96,6 +97,34 @@ BENCHMARKS: dict[str, tuple[str, str, float, bool, Callable[[], dict[str, float]
     "update": ("one QMIX-RNN update of that size", "updates/s", 1, True, update),
     "gru": ("GRU forward + backward, 64 rows x 51 steps x 64 vs torch's", "passes/s", 1, True, gru),
     "storage": ("stored transition vs PyMARL's layout", "bytes", 0.5, False, storage),
+    "omg_update": (
+        "OMG update, H = 5, 64 trajectories x 50 vs IQL on the same episodes",
+        "µs",
+        3,
+        False,
+        lambda: omg.update()["iql"],
+    ),
+    "omg_acting": (
+        "OMG vs IQL acting in a mixed team, 256 copies, without the environment",
+        "env-steps/s",
+        0.4,
+        True,
+        lambda: omg.acting(256)["act"],
+    ),
+    "omg_rollout": (
+        "OMG vs IQL in a mixed team, 256 copies, with environment and storing",
+        "env-steps/s",
+        0.4,
+        True,
+        lambda: omg.acting(256)["step"],
+    ),
+    "stacked": (
+        "512 rows of 64 frozen members vs of one member",
+        "rows/s",
+        0.5,
+        True,
+        omg.stacked,
+    ),
 }
 
 

@@ -174,6 +174,9 @@ def report_errors(debug: bool, action: Callable[[], Any]) -> int:
     except KeyboardInterrupt as stop:
         print(f"omg: interrupted. {stop}".rstrip(), file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read our output has enough of it, e.g. `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except Exception as error:
         if debug:
             traceback.print_exc()

@@ -193,6 +193,7 @@ class OpponentModelSection(Section):
     am_model: str
     am_hidden_dim: Count
     am_lr: Positive
+    am_args: Annotated[Mapping[str, Any], AfterValidator(_freeze)]
     oracle_kind: Literal["future", "target"]
     oracle_steps: Count
     store_inference: bool

@@ -9,6 +9,7 @@ CONTROLLERS: Registry[type[Controller]] = Registry(
         "basic_mac": "omg.controllers.basic:BasicMAC",
         "multi_module_mac": "omg.controllers.multi_module:MultiModuleMAC",
     },
+    base=Controller,
 )
 
 __all__ = ["CONTROLLERS", "Acted", "Carry", "Controller", "StepView"]

@@ -20,7 +20,8 @@ from omg.controllers.model_rows import FORESIGHT, ModelRowBuilder
 from omg.controllers.policy import Policy
 from omg.controllers.roster import OpponentGroup, Roster, ScriptGroup, SeatRows, build_roster
 from omg.controllers.subgoal_hits import subgoal_hits
-from omg.modules.opponent_models import OPPONENT_MODELS, Inferred, ModelRows
+from omg.modules.opponent_models import Inferred, ModelRows
+from omg.modules.opponent_models.build import build_model
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.types import EnvSpec, FloatArray, IntArray, OmgError
 
@@ -48,11 +49,7 @@ class MultiModuleMAC(Controller):
         self._records, self._permutes = record or config.store_inference, permute
         self.roster = roster or build_roster(config, spec, device)
         if sharing is None:
-            self.model = OPPONENT_MODELS[config.am_model](
-                spec=spec,
-                own_dim=spec.state_dim if config.obs_is_state else spec.obs_dim,
-                config=config,
-            ).to(device)
+            self.model = build_model(config, spec).to(device)
             self.policy = Policy(
                 config=config, spec=spec, device=device, feature_dim=self.model.feature_dim
             )
@@ -252,12 +249,17 @@ class MultiModuleMAC(Controller):
 
     def describe(self) -> dict[str, Any]:
         config = self._config
-        am: dict[str, Any] = {"am_model": config.am_model, "am_hidden_dim": config.am_hidden_dim}
-        if config.am_model == "omg_am":
+        am: dict[str, Any] = {
+            "am_model": config.am_model,
+            "am_hidden_dim": config.am_hidden_dim,
+            "am_args": dict(config.am_args),
+        }
+        if isinstance(self.model, SubgoalModel):
             am |= {
                 "subgoal_dim": config.subgoal_dim,
                 "subgoal_source": config.subgoal_source,
                 "subgoal_inference": config.subgoal_inference,
+                "subgoal_feature": config.subgoal_feature,
             }
         return {**self.policy.describe(), **am}
 

@@ -19,7 +19,7 @@ from omg.types import EnvSpec
 
 
 class Policy:
-    """One set of weights, used by any number of seats."""
+    """One network, used by any number of seats; a network with weights per seat is told which."""
 
     def __init__(
         self, *, config: Config, spec: EnvSpec, device: torch.device, feature_dim: int = 0
@@ -58,7 +58,18 @@ class Policy:
             hidden_dim=config.rnn_hidden_dim,
             mlp_hidden_dims=config.mlp_hidden_dims,
             dueling=config.dueling,
+            n_agents=self._spec.n_agents,
         ).to(self._device)
+
+    def _row_seats(self, seats: Tensor | None, lead: int, agents: int) -> Tensor | None:
+        """The seats of lead × agents rows; None for a network that works in any seat."""
+        if not self.network.individual:
+            return None
+        if seats is None:
+            if agents != self._spec.n_agents:
+                raise ValueError("weights per seat need the seats that are in view")
+            seats = torch.arange(agents, device=self._device).expand(lead, agents)
+        return seats.reshape(-1)
 
     def step(
         self,
@@ -73,7 +84,8 @@ class Policy:
         if feature is not None:
             inputs = torch.cat([inputs, feature], -1)
         copies, agents = inputs.shape[:2]
-        outputs, hidden = self.network.step(inputs.flatten(0, 1), hidden_BNH.flatten(0, 1))
+        rows = self._row_seats(seats, copies, agents)
+        outputs, hidden = self.network.step(inputs.flatten(0, 1), hidden_BNH.flatten(0, 1), rows)
         return outputs.view(copies, agents, -1), hidden.view(copies, agents, self.network.carry_dim)
 
     def build_inputs(
@@ -88,25 +100,40 @@ class Policy:
         return inputs if feature is None else torch.cat([inputs, feature], -1)
 
     def unroll(
-        self, inputs_PNI: Tensor, packing: Packing, network: AgentNetwork | None = None
+        self,
+        inputs_PNI: Tensor,
+        packing: Packing,
+        network: AgentNetwork | None = None,
+        seats: Tensor | None = None,
     ) -> Tensor:
-        """Outputs of whole episodes from zero hidden state, [P, N, A]."""
-        return self.unroll_states(inputs_PNI, packing, network)[0]
+        """Outputs of whole episodes from zero hidden state, [P, n, A]; `seats` [B, n] if the
+        inputs are not those of all seats."""
+        return self.unroll_states(inputs_PNI, packing, network, seats)[0]
 
     def unroll_states(
-        self, inputs_PNI: Tensor, packing: Packing, network: AgentNetwork | None = None
+        self,
+        inputs_PNI: Tensor,
+        packing: Packing,
+        network: AgentNetwork | None = None,
+        seats: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Outputs [P, N, A] and the hidden state behind every slot [P, N, H]."""
+        """Outputs [P, n, A] and the hidden state behind every slot [P, n, H]."""
         network = network or self.network
         slots, agents, _ = inputs_PNI.shape
-        sizes = packing.sizes * agents
-        carry = inputs_PNI.new_zeros(int(sizes[0]), network.carry_dim)
-        outputs, hidden = network.unroll_packed(inputs_PNI.flatten(0, 1), sizes, carry)
+        episodes = int(packing.sizes[0])
+        ranked = None if seats is None else seats[packing.episode[:episodes]]
+        rows = self._row_seats(ranked, episodes, agents)
+        carry = inputs_PNI.new_zeros(episodes * agents, network.carry_dim)
+        outputs, hidden = network.unroll_packed(
+            inputs_PNI.flatten(0, 1), packing.sizes * agents, carry, rows
+        )
         hidden = hidden.view(slots, agents, network.carry_dim)
         return outputs.view(slots, agents, -1), hidden
 
     def describe(self) -> dict[str, Any]:
         config = self._config
+        per_seat = {"n_agents": self._spec.n_agents} if self.network.individual else {}
+        told = self._spec.obs_format and not config.obs_is_state  # else it sees no observation
         return {
             "policy_model": config.policy_model,
             "agent_output_type": config.agent_output_type,
@@ -114,5 +141,7 @@ class Policy:
             "mlp_hidden_dims": list(config.mlp_hidden_dims),
             "dueling": config.dueling,
             "input_dim": self.inputs.dim,
+            **per_seat,
+            **({"obs_format": self._spec.obs_format} if told else {}),
             **self.inputs.settings.as_dict(),
         }

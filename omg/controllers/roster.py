@@ -20,10 +20,20 @@ from omg.controllers.policy import Policy
 from omg.modules.agents import AGENTS, AgentNetwork
 from omg.modules.agents.stacked import StackedAgents
 from omg.opponents.pool import OpponentPool, PoolMember, draw_lineups
-from omg.opponents.scripted_foraging import make_script
+from omg.opponents.scripted_foraging import act_together, make_script
 from omg.storage.files import read_json
-from omg.storage.models import META, find_model_folder, load_networks
+from omg.storage.models import (
+    META,
+    OBS_FORMAT,
+    find_model_folder,
+    load_networks,
+    other_meaning,
+)
 from omg.types import EnvSpec, IntArray, OmgError
+
+# What a policy says of itself that changes neither its network nor how its inputs are built; nor
+# do the settings of opponent models (am_…), which frozen players do not have.
+NOT_OF_A_GROUP = frozenset(["agent_output_type", OBS_FORMAT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,10 @@ class OpponentGroup(ABC):
         self, rows: SeatRows, members: Tensor, carry: Tensor, *, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """Actions [R] and the next carry [R, width] of rows played by `members` [R]."""
+
+    def targets(self, rows: SeatRows, members: Tensor, carry: Tensor) -> Tensor | None:
+        """Where R rows are heading to, as features of a player [R, W]; None: nobody knows."""
+        return None
 
 
 class CheckpointGroup(OpponentGroup):
@@ -78,7 +92,8 @@ class CheckpointGroup(OpponentGroup):
             last_actions=rows.last_actions.unsqueeze(1),
         )
         inputs = self._inputs.step(view, rows.seats.unsqueeze(1)).squeeze(1)
-        outputs, carry = self.stacked.step_rows(inputs, members, carry)
+        seats = rows.seats.to(self._device)
+        outputs, carry = self.stacked.step_rows(inputs, members.to(self._device), carry, seats)
         avail = rows.avail.cpu()
         best = outputs.cpu().masked_fill(~avail, -torch.inf).argmax(-1)
         if self._epsilon == 0.0:
@@ -108,22 +123,33 @@ class ScriptGroup(OpponentGroup):
     ) -> tuple[Tensor, Tensor]:
         seed = int(torch.randint(2**62, (), generator=generator))
         rng = np.random.default_rng(seed)
-        actions = torch.zeros(len(members), dtype=torch.int64)
-        carry = carry.clone()
+        actions, memory = act_together(
+            self._scripts,
+            members.numpy(),
+            rows.state.cpu().numpy(),
+            rows.seats.numpy(),
+            rows.avail.cpu().numpy(),
+            carry.numpy(),
+            rng,
+            **self._board,
+        )
+        return torch.from_numpy(actions), torch.from_numpy(memory)
+
+    def targets(self, rows: SeatRows, members: Tensor, carry: Tensor) -> Tensor:
+        """The food each player goes for (row, column, level); its own place if for none."""
+        state, seats = rows.state.cpu().numpy(), rows.seats.numpy()
+        things = state.reshape(len(state), -1, 3)
+        found = things[np.arange(len(seats)), self._board["n_foods"] + seats].copy()
         for number in set(members.tolist()):
             script = self._scripts[number]
-            chosen = (members == number).nonzero(as_tuple=True)[0]
-            acted, memory = script.act(
-                rows.state[chosen].cpu().numpy(),
-                rows.seats[chosen].numpy(),
-                rows.avail[chosen].cpu().numpy(),
-                carry[chosen, : script.memory_dim].numpy(),
-                rng,
-                **self._board,
-            )
-            actions[chosen] = torch.from_numpy(acted)
-            carry[chosen, : script.memory_dim] = torch.from_numpy(memory)
-        return actions, carry
+            chosen = (members == number).nonzero(as_tuple=True)[0].numpy()
+            memory = carry[chosen, : script.memory_dim].numpy()
+            cell = script.target(state[chosen], seats[chosen], memory, **self._board)
+            foods = things[chosen, : self._board["n_foods"]]
+            there = (foods[..., :2] == cell[:, None]).all(-1) & (cell >= 0).all(-1)[:, None]
+            row, slot = there.nonzero()
+            found[chosen[row]] = foods[row, slot]
+        return torch.from_numpy(found)
 
 
 @dataclass(frozen=True)
@@ -177,6 +203,7 @@ def _network(policy: dict[str, Any], spec: EnvSpec) -> AgentNetwork:
         hidden_dim=policy["rnn_hidden_dim"],
         mlp_hidden_dims=policy["mlp_hidden_dims"],
         dueling=policy["dueling"],
+        n_agents=spec.n_agents,
     )
 
 
@@ -215,10 +242,12 @@ def _team_roster(config: Config, spec: EnvSpec, device: torch.device) -> Roster:
     networks, policies = [], []
     for name in names:
         own = Config.model_validate({**config.as_dict(), **config.team_algs[name]})
-        folder = find_model_folder(str(Path(config.init_param_path) / name), 0)
+        folder = _team_folder(config, name)
         policy = _policy_of(own, spec, device)
         if (folder / META).is_file():
-            policy |= read_json(folder / META)["policy"]
+            meta = read_json(folder / META)
+            _check_env(str(folder), str(meta.get("env", config.env)), config)
+            policy |= meta.get("policy", {})
             _check_fits(str(folder), policy, spec)
         network = _network(policy, spec)
         load_networks(folder, {"agent": network})
@@ -237,6 +266,17 @@ def _team_roster(config: Config, spec: EnvSpec, device: torch.device) -> Roster:
     )
 
 
+def _team_folder(config: Config, name: str) -> Path:
+    """Where the weights of a team's frozen algorithm lie."""
+    root = Path(config.init_param_path).expanduser()
+    if not (root / name).is_dir():
+        raise OmgError(
+            f"init_param_path={config.init_param_path} has no folder '{name}', and the team "
+            f"{config.team} needs the weights of {name}. Put its run, or its agent.th, there."
+        )
+    return find_model_folder(str(root / name), 0, key="init_param_path")
+
+
 def pool_roster(
     config: Config,
     spec: EnvSpec,
@@ -252,7 +292,9 @@ def pool_roster(
     networks, policies = [], []
     for member in trained:
         policy = dict(member.policy or {})
-        _check_fits(f"{pool.path}: member {member.id}", policy, spec)
+        who = f"{pool.path}: member {member.id}"
+        _check_env(who, member.env, config)
+        _check_fits(who, policy, spec)
         network = _network(policy, spec)
         network.load_state_dict(pool.load_state(member))
         networks.append(network)
@@ -277,8 +319,16 @@ def pool_roster(
     )
 
 
+def _check_env(who: str, env: str, config: Config) -> None:
+    if env != config.env:
+        raise OmgError(
+            f"{who} was trained on env={env}, this run uses env={config.env}. Use opponents of "
+            "the same environment."
+        )
+
+
 def _check_fits(who: str, policy: dict[str, Any], spec: EnvSpec) -> None:
-    """The width a member was trained with must be what this environment gives it."""
+    """What a member was trained to see must be what this environment gives it."""
     missing = [key for key in ("input_dim", "policy_model", "obs_is_state") if key not in policy]
     if missing:
         raise OmgError(f"{who} does not say its {', '.join(missing)}. Save it again.")
@@ -289,6 +339,18 @@ def _check_fits(who: str, policy: dict[str, Any], spec: EnvSpec) -> None:
         raise OmgError(
             f"{who} was trained with inputs of width {policy['input_dim']} "
             f"(obs_is_state={policy['obs_is_state']}), this environment gives {width}. "
+            "Use the environment it was trained on."
+        )
+    meaning = policy.get(OBS_FORMAT, spec.obs_format)
+    if meaning != spec.obs_format and not policy["obs_is_state"]:
+        raise OmgError(
+            f"{who} does not fit this environment: {other_meaning(meaning, spec.obs_format)}. "
+            "Use the env_args it was trained with, or other opponents."
+        )
+    seats = policy.get("n_agents", spec.n_agents)
+    if seats != spec.n_agents:
+        raise OmgError(
+            f"{who} has weights for {seats} seats, this environment has {spec.n_agents}. "
             "Use the environment it was trained on."
         )
 
@@ -303,7 +365,7 @@ def _group(
     """Members of equal architecture and input settings share a group."""
     kinds: dict[str, list[int]] = {}
     for number, policy in enumerate(policies):
-        keys = sorted(key for key in policy if key != "agent_output_type")
+        keys = sorted(k for k in policy if k not in NOT_OF_A_GROUP and not k.startswith("am_"))
         kinds.setdefault(repr([(key, policy[key]) for key in keys]), []).append(number)
     group_of = np.zeros(len(networks), np.int64)
     local_of = np.zeros(len(networks), np.int64)

@@ -11,6 +11,7 @@ LEARNERS: Registry[type[Learner]] = Registry(
         "omg_learner": "omg.learners.omg_learner:OMGLearner",
         "q_learner_4am": "omg.learners.q_learner_4am:LearningAgentQLearner",
     },
+    base=Learner,
 )
 
 __all__ = ["LEARNERS", "Learner", "Metrics", "Progress"]

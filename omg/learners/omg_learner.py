@@ -46,6 +46,20 @@ class _Update:
         return seats.unsqueeze(1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """Whole episodes through the policy's network with some subgoal at every slot."""
+
+    inputs: Tensor  # [P, 1, I]
+    q: Tensor  # [P, 1, A]
+    hidden: Tensor  # [P, 1, H], behind every slot
+
+
+def _at(values: Tensor, slots: Tensor) -> Tensor:
+    """values[slots], forwards and backwards in half the time."""
+    return values.index_select(0, slots)
+
+
 class OMGLearner(QLearner):
     """Per update: select a subgoal among the next H states by its value, pull the inference
     towards the prior's encoding of it, and learn Q(s, g, a) with g = ĝ or ḡ (ε-mix)."""
@@ -87,29 +101,31 @@ class OMGLearner(QLearner):
 
         mean, log_var, condition = self._model.posterior(rows, packing)
         inferred = self._model.inferred(mean, log_var, self._generator)
+        epsilon = self._mix(progress.env_steps)
+        # With ĝ at every step, what is learned from is what the candidates start from.
+        played = self._unroll(update, inferred.detach()) if epsilon == 0.0 else None
         with torch.no_grad():
             encoded = self._model.source(rows.state, rows.seats)
             prior_mean, prior_log_var = self._model.vae.encode(encoded)
             prior = self._model.draw(prior_mean, prior_log_var, self._generator)
-            chosen, steps_ahead = self.select(update, inferred.detach(), prior)
+            chosen, steps_ahead = self.select(update, inferred.detach(), prior, played)
 
         terms = self._model.loss(
             rows.take(now),
-            (mean[now], log_var[now], condition[now]),
-            inferred[now],
-            (prior_mean[chosen], prior_log_var[chosen]),
+            (_at(mean, now), _at(log_var, now), _at(condition, now)),
+            _at(inferred, now),
+            (_at(prior_mean, chosen), _at(prior_log_var, chosen)),
             self._config.am_kl_weight,
         )
         self._model_optimiser.zero_grad()
         terms["am_loss"].backward()  # type: ignore[no-untyped-call]
         self._model_optimiser.step()
 
-        epsilon = self._mix(progress.env_steps)
         subgoal = inferred.detach().clone()
         take_prior = torch.rand(len(now), generator=self._generator).to(mean.device) <= epsilon
-        take_prior &= epsilon > 0
-        subgoal[now] = torch.where(take_prior.unsqueeze(1), prior[chosen], subgoal[now])
-        metrics = self._descend(*self.subgoal_targets(update, subgoal), progress)
+        if epsilon > 0:
+            subgoal[now] = torch.where(take_prior.unsqueeze(1), prior[chosen], subgoal[now])
+        metrics = self._descend(*self.subgoal_targets(update, subgoal, played), progress)
         shares = {
             f"subgoal_k{k + 1}": (steps_ahead == k).to(torch.float32).mean()
             for k in range(self._config.subgoal_horizon)
@@ -126,7 +142,8 @@ class OMGLearner(QLearner):
     @staticmethod
     def _active_dims(mean: Tensor) -> Tensor:
         """Share of subgoal dimensions whose mean really varies: near zero is a collapse."""
-        return (mean.var(0) > 0.01).to(torch.float32).mean()
+        variance = (mean - mean.mean(0)).square().mean(0)
+        return (variance > 0.01).to(torch.float32).mean()
 
     @staticmethod
     def _step(
@@ -142,15 +159,24 @@ class OMGLearner(QLearner):
         feature = self._model.features(subgoal, update.rows.take(slots), decoded)
         return torch.cat([update.plain[slots], feature.unsqueeze(1)], -1)
 
-    def select(self, update: _Update, inferred: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+    def _unroll(self, update: _Update, subgoal: Tensor) -> _Played:
+        """The policy's network over whole episodes with a subgoal [P, G] at every slot."""
+        everywhere = torch.arange(len(subgoal), device=subgoal.device)
+        inputs = self._fed(update, everywhere, subgoal)
+        q, hidden = self._policy.unroll_states(inputs, update.packing, seats=update.seats)
+        return _Played(inputs, q, hidden)
+
+    def select(
+        self, update: _Update, inferred: Tensor, prior: Tensor, played: _Played | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The slot whose state is the subgoal of every transition, and how many steps ahead it
         lies (0-based). All candidates of all steps are one batched step of the network from the
-        hidden states that acting with ĝ would have had."""
+        hidden states that acting with ĝ would have had (`played`, if that is known already)."""
         packing, config = update.packing, self._config
         slots, exists = packing.future(packing.now, config.subgoal_horizon)
         by_value = config.subgoal_mode in ("optimistic", "conservative")
         ahead = select_subgoal(
-            self._candidate_values(update, inferred, prior, slots) if by_value else exists,
+            self._candidate_values(update, inferred, prior, slots, played) if by_value else exists,
             exists,
             mode=config.subgoal_mode,
             fixed_k=config.subgoal_fixed_k,
@@ -159,49 +185,56 @@ class OMGLearner(QLearner):
         return slots.gather(1, ahead.unsqueeze(1)).squeeze(1), ahead
 
     def _candidate_values(
-        self, update: _Update, inferred: Tensor, prior: Tensor, slots: Tensor
+        self,
+        update: _Update,
+        inferred: Tensor,
+        prior: Tensor,
+        slots: Tensor,
+        played: _Played | None,
     ) -> Tensor:
         """V(s_t, g_k) of every transition and candidate slot, [K, H]."""
         packing, network = update.packing, self._policy.network
         now, horizon = packing.now, slots.shape[1]
         before = inferred.new_zeros(len(now), network.carry_dim)
         if network.carry_dim:
-            everywhere = torch.arange(len(inferred), device=inferred.device)
-            _, hidden = self._policy.unroll_states(
-                self._fed(update, everywhere, inferred), packing, seats=update.seats
-            )
-            before = packing.previous(hidden.squeeze(1))[now]
+            hidden = (played or self._unroll(update, inferred)).hidden
+            before = _at(packing.previous(hidden.squeeze(1)), now)
         repeated, chosen = now.repeat_interleave(horizon), slots.flatten()
         decoded = self._model.decoded(prior)
-        inputs = self._fed(
-            update, repeated, prior[chosen], None if decoded is None else decoded[chosen]
+        features = self._model.features(
+            _at(prior, chosen),
+            update.rows.take(repeated),
+            None if decoded is None else _at(decoded, chosen),
         )
-        q = self._step(
-            network, inputs, before.repeat_interleave(horizon, 0), update.rows.seats[repeated]
+        q = network.variants(
+            _at(update.plain, now).squeeze(1),
+            features.view(len(now), horizon, -1),
+            before,
+            update.rows.seats[now],
         )
-        avail = packing.take(update.part.raw("avail_actions"), repeated).squeeze(1)
-        return self._value(q, avail).view(len(now), horizon)
+        return self._value(q, packing.take(update.part.raw("avail_actions"), now))
 
-    def subgoal_targets(self, update: _Update, subgoal: Tensor) -> tuple[Tensor, Tensor]:
+    def subgoal_targets(
+        self, update: _Update, subgoal: Tensor, played: _Played | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Q of the taken actions [K, 1] and r + γ (1-d) V'(s_{t+1}, g): with the same subgoal g_t
         one more step from the hidden state behind t, with the next one the unroll itself."""
         packing, part, config = update.packing, update.part, self._config
         now, following = packing.now, packing.next
-        everywhere = torch.arange(len(subgoal), device=subgoal.device)
-        inputs = self._fed(update, everywhere, subgoal)
-        q, hidden = self._policy.unroll_states(inputs, packing, seats=update.seats)
-        taken = gather_actions(q[now], packing.take(part["actions"], now))
+        played = played or self._unroll(update, subgoal)
+        q, hidden = played.q, played.hidden
+        taken = gather_actions(_at(q, now), packing.take(part["actions"], now))
         with torch.no_grad():
             target_q, target_hidden = self._policy.unroll_states(
-                inputs, packing, self._target_network, update.seats
+                played.inputs, packing, self._target_network, update.seats
             )
             if config.subgoal_target == "next":
                 online_next, target_next = q[following], target_q[following]
             else:
-                ahead = self._fed(update, following, subgoal[now])
+                ahead = self._fed(update, following, _at(subgoal, now))
                 at = update.rows.seats[following]
                 online_next, target_next = (
-                    self._step(network, ahead, states[now].squeeze(1), at).unsqueeze(1)
+                    self._step(network, ahead, _at(states, now).squeeze(1), at).unsqueeze(1)
                     for network, states in (
                         (self._policy.network, hidden),
                         (self._target_network, target_hidden),

@@ -83,11 +83,16 @@ class QLearner(Learner):
         return mixed
 
     def targets(
-        self, batch: EpisodeBatch, packing: Packing, inputs: Tensor, online_q: Tensor
+        self,
+        batch: EpisodeBatch,
+        packing: Packing,
+        inputs: Tensor,
+        online_q: Tensor,
+        seats: Tensor | None = None,
     ) -> Tensor:
         """r_t + γ (1 - d_t) V'(τ_{t+1}) of all K transitions at once, [K, N or 1]."""
         with torch.no_grad():
-            target_q = self._policy.unroll(inputs, packing, self._target_network)
+            target_q = self._policy.unroll(inputs, packing, self._target_network, seats)
             next_values = next_action_values(
                 online_q[packing.next],
                 target_q[packing.next],
@@ -119,11 +124,11 @@ class QLearner(Learner):
         packing = Packing.of(batch.filled, batch.raw("terminated"))
         feature = self._feature(whole, packing)
         inputs = self._policy.build_inputs(batch, packing, seats, feature)
-        q = self._policy.unroll(inputs, packing)
+        q = self._policy.unroll(inputs, packing, seats=seats)
         taken = packing.take(batch["actions"], packing.now)
         state = self._state(batch, packing, packing.now)
         chosen = self._mixed(self.mixer, gather_actions(q[packing.now], taken), state)
-        targets = self.targets(batch, packing, inputs, q)
+        targets = self.targets(batch, packing, inputs, q, seats)
         return self._descend(chosen, targets, progress)
 
     def _descend(self, taken: Tensor, targets: Tensor, progress: Progress) -> Metrics:

@@ -150,7 +150,7 @@ class _Planner:
             if method.prior is not None:
                 needs.append(f"priors/{slug(method.prior)}")
                 places["init_param_path"] = str(self._out / needs[-1])
-            for seed in agents.seeds:
+            for seed in method.seeds or agents.seeds:
                 step, config = self._train(
                     f"agents/{method.run_name(seed)}",
                     where,

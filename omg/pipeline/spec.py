@@ -101,6 +101,7 @@ class Method(Section):
     name: Name
     config: Name
     prior: str | None = None
+    seeds: Seeds | None = None  # None: those of all agents
     settings: Settings = Field(default_factory=dict)
 
     def run_name(self, seed: int) -> str:
@@ -139,7 +140,8 @@ class PipelineSpec(Section):
     @model_validator(mode="after")
     def _consistent(self) -> PipelineSpec:
         agents, methods = self.agents, self.agents.methods
-        _all_different("agents.seeds", agents.seeds)
+        for seeds in (agents.seeds, *(method.seeds or () for method in agents.methods)):
+            _all_different("agents.seeds", seeds)
         _all_different("the folders of agents.methods", [slug(m.name) for m in methods])
         _all_different("the folders of priors", [slug(name) for name in self.priors])
         runs = [entry.run_name(seed) for entry in self.opponents.runs for seed in entry.seeds]

@@ -1,4 +1,7 @@
-"""The compiled GRU against torch's own, values and gradients."""
+"""The compiled kernels: the GRU against torch's own, values and gradients; how they are built.
+
+The kernel of stacked networks is compared with torch in `test_stacked_agents`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omg.modules.kernels import build
 from omg.modules.kernels.build import load_library
 from omg.modules.kernels.gru import gru_kernel
 from omg.modules.recurrent import GRUCore
@@ -83,6 +87,14 @@ def test_the_kernel_is_really_used_for_usual_sizes_and_not_for_others() -> None:
     assert not kernel.fits(torch.zeros(3, 4, dtype=torch.float64), 64)
 
 
+@needs_compiler
+@pytest.mark.parametrize("sizes", [[3, 3], [3, 1], [2, 2, 1]])
+def test_sizes_that_do_not_add_up_never_reach_the_kernel(sizes: list[int]) -> None:
+    core = GRUCore(4, 64)
+    with pytest.raises(ValueError, match="add up"):
+        core.unroll_packed(torch.zeros(5, 4), torch.tensor(sizes), torch.zeros(3, 64))
+
+
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [
@@ -96,7 +108,13 @@ def test_without_the_kernel_torch_does_the_work_and_says_why(
 ) -> None:
     code = (
         "import torch; from omg.modules.recurrent import GRUCore\n"
-        "print(GRUCore(3, 64).unroll(torch.zeros(4, 2, 3), torch.zeros(2, 64)).shape)"
+        "from omg.modules.agents.rnn import RNNAgent\n"
+        "from omg.modules.agents.stacked import StackedAgents\n"
+        "print(GRUCore(3, 64).unroll(torch.zeros(4, 2, 3), torch.zeros(2, 64)).shape)\n"
+        "stack = StackedAgents.from_networks("
+        "[RNNAgent(input_dim=3, n_actions=5, hidden_dim=64) for _ in range(2)])\n"
+        "rows = torch.zeros(7, 3), torch.arange(7) % 2, torch.zeros(7, 64)\n"
+        "print(stack.step_rows(*rows)[0].shape)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -108,4 +126,19 @@ def test_without_the_kernel_torch_does_the_work_and_says_why(
         check=True,
     )
     assert "torch.Size([4, 2, 64])" in done.stdout
-    assert reason in done.stderr
+    assert "torch.Size([7, 5])" in done.stdout
+    assert done.stderr.count(reason) == 2
+
+
+@needs_compiler
+def test_a_changed_header_compiles_the_kernel_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "__file__", str(tmp_path / "build.py"))
+    monkeypatch.setenv("OMG_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "tiny.c").write_text('#include "tiny.h"\nint number(void) { return NUMBER; }\n')
+    for number in (3, 4):
+        (tmp_path / "tiny.h").write_text(f"#define NUMBER {number}\n")
+        library, _ = load_library.__wrapped__("tiny.c")
+        assert library is not None
+        assert library.number() == number

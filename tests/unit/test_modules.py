@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from omg.learners.base import blend
 from omg.modules.agents import AGENTS
 from omg.modules.agents.base import ActionHead
 from omg.modules.mixers import MIXERS
@@ -22,14 +23,15 @@ def new_agent(name="rnn", *, input_dim=4, n_actions=3, hidden_dim=5, dueling=Fal
         hidden_dim=hidden_dim,
         mlp_hidden_dims=(7, hidden_dim),
         dueling=dueling,
+        n_agents=3,
     )
     return agent.double()
 
 
-def step_by_step(agent, inputs, carry):
+def step_by_step(agent, inputs, carry, seats):
     outputs = []
     for step in inputs:
-        out, carry = agent.step(step, carry)
+        out, carry = agent.step(step, carry, seats)
         outputs.append(out)
     return torch.stack(outputs)
 
@@ -47,7 +49,8 @@ def test_unrolling_equals_stepping_in_values_and_gradients(
     agent = new_agent(name, input_dim=inputs, n_actions=actions, dueling=dueling)
     sequence = torch.randn(steps, rows, inputs, dtype=torch.float64, requires_grad=True)
     carry = torch.randn(rows, agent.carry_dim, dtype=torch.float64, requires_grad=True)
-    fast, slow = agent.unroll(sequence, carry), step_by_step(agent, sequence, carry)
+    seats = torch.randint(3, (rows,))  # only networks with weights per seat use them
+    fast, slow = agent.unroll(sequence, carry, seats), step_by_step(agent, sequence, carry, seats)
     assert fast.shape == (steps, rows, actions)
     torch.testing.assert_close(fast, slow)
     weights = torch.randn_like(fast)
@@ -56,6 +59,55 @@ def test_unrolling_equals_stepping_in_values_and_gradients(
         gradients(fast, weights, leaves), gradients(slow, weights, leaves), strict=True
     ):
         torch.testing.assert_close(quick, reference)
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
+@pytest.mark.parametrize("hidden_dim", [5, 64], ids=["torch", "kernel"])
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("name", sorted(AGENTS))
+def test_variants_equal_one_step_for_each(name, dueling, hidden_dim, grad):
+    torch.manual_seed(0)
+    agent = new_agent(name, input_dim=7, hidden_dim=hidden_dim, dueling=dueling).float()
+    inputs, features = torch.randn(13, 4), torch.randn(13, 5, 3)
+    carry, seats = torch.randn(13, agent.carry_dim), torch.arange(13) % 3
+    with torch.set_grad_enabled(grad):
+        found = agent.variants(inputs, features, carry, seats)
+    assert found.requires_grad == grad
+    assert found.shape == (13, 5, 3)
+    for kind in range(5):
+        each = torch.cat([inputs, features[:, kind]], -1)
+        expected, _ = agent.step(each, carry, seats)
+        torch.testing.assert_close(found[:, kind], expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_a_step_without_gradient_follows_every_change_of_the_weights(dueling):
+    torch.manual_seed(0)
+    agent, other = (new_agent(hidden_dim=64, dueling=dueling).float() for _ in range(2))
+    inputs, carry = torch.randn(6, 4), torch.randn(6, 64)
+
+    def change_by(optimiser):
+        agent.unroll(inputs.unsqueeze(0), carry).square().sum().backward()
+        optimiser.step()
+
+    changes = [
+        lambda: None,
+        lambda: change_by(torch.optim.Adam(agent.parameters(), lr=0.1)),
+        lambda: change_by(torch.optim.RMSprop(agent.parameters(), lr=0.1, foreach=False)),
+        lambda: agent.load_state_dict(other.state_dict()),
+        lambda: blend(agent, new_agent(hidden_dim=64, dueling=dueling).float(), 0.5),
+        lambda: agent.to(torch.float64).to(torch.float32),
+        lambda: agent.load_state_dict(new_agent(hidden_dim=64, dueling=dueling).state_dict()),
+    ]
+    for change in changes:
+        change()
+        slow = agent.step(inputs, carry)
+        for context in (torch.no_grad, torch.inference_mode):
+            with context():
+                fast = agent.step(inputs, carry)
+            assert not fast[0].requires_grad
+            for mine, theirs in zip(fast, slow, strict=True):
+                torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
 
 def test_the_rnn_remembers_and_the_mlp_does_not():

@@ -27,7 +27,7 @@ from omg.pipeline.execute import run_pipeline
 from omg.pipeline.locks import pipeline_lock, stop_orphans, try_lock
 from omg.pipeline.plan import Source, make_plan, saved_models
 from omg.pipeline.process import Child, start
-from omg.pipeline.spec import find_pipeline, read_spec
+from omg.pipeline.spec import find_pipeline, read_spec, slug
 from omg.pipeline.state import PipelineState
 from omg.pipeline.steps import FREE, PLACES, Plan
 from omg.pipeline.summary import summary_table
@@ -102,6 +102,15 @@ def plan(tmp_path: Path) -> Plan:
 
 
 # --- the file ----------------------------------------------------------------------------------
+
+
+def test_a_method_may_have_seeds_of_its_own(tmp_path: Path) -> None:
+    study = copy.deepcopy(STUDY)
+    study["agents"]["methods"][0]["seeds"] = [7]
+    first, others = study["agents"]["methods"][0]["name"], study["agents"]["seeds"]
+    made = [s.key for s in plan_of(study, tmp_path).steps if s.stage == "agents"]
+    assert [key for key in made if key.endswith("-s7")] == [f"agents/{slug(first)}-s7"]
+    assert len(made) == 1 + len(others) * (len(study["agents"]["methods"]) - 1)
 
 
 @pytest.mark.parametrize("name", available("pipelines"))

@@ -8,7 +8,9 @@ AGENTS: Registry[type[AgentNetwork]] = Registry(
     {
         "rnn": "omg.modules.agents.rnn:RNNAgent",
         "mlp": "omg.modules.agents.mlp:MLPAgent",
+        "idv_rnn": "omg.modules.agents.idv_rnn:IndividualRNNAgent",
     },
+    base=AgentNetwork,
 )
 
 __all__ = ["AGENTS", "AgentNetwork"]

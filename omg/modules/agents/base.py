@@ -11,9 +11,12 @@ from torch import Tensor, nn
 
 class AgentNetwork(nn.Module):
     """Maps inputs to one output per action. `carry_dim` is the width of the recurrent state
-    handed in and out (0 for a feed-forward network); it is never kept in the module."""
+    handed in and out (0 for a feed-forward network); it is never kept in the module. A network
+    that is `individual` has weights of its own for each of `n_agents` seats and must be told the
+    seat of every row; the others work in any seat and take no notice of it."""
 
     carry_dim: int
+    individual: bool = False
 
     @abstractmethod
     def __init__(
@@ -24,26 +27,41 @@ class AgentNetwork(nn.Module):
         hidden_dim: int,
         mlp_hidden_dims: Sequence[int],
         dueling: bool,
+        n_agents: int = 1,
     ) -> None:
         super().__init__()
 
     @abstractmethod
-    def step(self, inputs: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
-        """inputs [R, I], carry [R, carry_dim] -> outputs [R, A], carry."""
+    def step(
+        self, inputs: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """inputs [R, I], carry [R, carry_dim], seats [R] -> outputs [R, A], carry."""
+
+    def variants(
+        self, inputs_RI: Tensor, features_REF: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> Tensor:
+        """Outputs [R, E, A] of E alternative steps from the same carry [R, carry_dim]: inputs
+        that all of them share, each followed by features of its own."""
+        rows, kinds, _ = features_REF.shape
+        shared = inputs_RI.unsqueeze(1).expand(rows, kinds, inputs_RI.shape[-1])
+        each = torch.cat([shared, features_REF], -1).flatten(0, 1)
+        chosen = None if seats is None else seats.repeat_interleave(kinds)
+        outputs, _ = self.step(each, carry.repeat_interleave(kinds, 0), chosen)
+        return outputs.view(rows, kinds, -1)
 
     @abstractmethod
     def unroll_packed(
-        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Whole sequences without padding: step t has sizes[t] of the P rows, never more than
-        the step before (`functional.packing`); carry [sizes[0], carry_dim] -> outputs [P, A] and
-        the carry behind every row [P, carry_dim]."""
+        the step before (`functional.packing`); carry [sizes[0], carry_dim] and the seats of the
+        sequences [sizes[0]] -> outputs [P, A] and the carry behind every row [P, carry_dim]."""
 
-    def unroll(self, inputs_TRI: Tensor, carry: Tensor) -> Tensor:
-        """Sequences of equal length: inputs [T, R, I] -> outputs [T, R, A]."""
+    def unroll(self, inputs_TRI: Tensor, carry: Tensor, seats: Tensor | None = None) -> Tensor:
+        """Sequences of equal length: inputs [T, R, I], seats [R] -> outputs [T, R, A]."""
         steps, rows, _ = inputs_TRI.shape
         sizes = torch.full((steps,), rows, dtype=torch.int64)
-        outputs, _ = self.unroll_packed(inputs_TRI.flatten(0, 1), sizes, carry)
+        outputs, _ = self.unroll_packed(inputs_TRI.flatten(0, 1), sizes, carry, seats)
         return outputs.view(steps, rows, -1)
 
 

@@ -22,6 +22,7 @@ class MLPAgent(AgentNetwork):
         hidden_dim: int = 0,
         mlp_hidden_dims: Sequence[int],
         dueling: bool = False,
+        n_agents: int = 1,
     ) -> None:
         nn.Module.__init__(self)
         layers: list[nn.Module] = []
@@ -32,10 +33,12 @@ class MLPAgent(AgentNetwork):
         self.body = nn.Sequential(*layers)
         self.head = ActionHead(width, n_actions, dueling=dueling)
 
-    def step(self, inputs: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
+    def step(
+        self, inputs: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         return self.head(self.body(inputs)), carry
 
     def unroll_packed(
-        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         return self.head(self.body(inputs_PI)), inputs_PI.new_zeros(len(inputs_PI), 0)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from omg.modules.agents.base import AgentNetwork
+from omg.modules.agents.idv_rnn import IndividualRNNAgent
 from omg.modules.agents.mlp import MLPAgent
 from omg.modules.agents.rnn import RNNAgent
+from omg.modules.kernels.stacked import stacked_kernel
 from omg.types import IntArray
 
 # Costs in rows of arithmetic, fitted to step_rows at hidden 64 (512 rows, 64 members): one member
@@ -53,9 +55,9 @@ class Grouping:
         who: IntArray = members.cpu().numpy()
         if not len(who):
             return cls(0, members, members, members, ())
+        if who.min() < 0 or who.max() >= n_members:
+            raise IndexError(f"a row is for none of the {n_members} members")
         counts = np.bincount(who, minlength=n_members)
-        if len(counts) > n_members:
-            raise IndexError(f"member {len(counts) - 1} of {n_members} members")
         if counts[who[0]] == len(who):
             return cls(0, members[:0], members[:0], members[:0], (), only=int(who[0]))
         width = _grid_width(counts)
@@ -93,6 +95,10 @@ class Grouping:
         return out.index_select(0, self.places)
 
 
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.device == b.device and torch.equal(a, b)
+
+
 class StackedAgents(nn.Module):
     """K networks in one set of tensors, [K, …]; weights are kept transposed, [K, in, out]. Frozen
     unless `trainable`. A row's output is that of its member's network."""
@@ -107,9 +113,11 @@ class StackedAgents(nn.Module):
         shapes = [{key: value.shape for key, value in state.items()} for state in states]
         if any(shape != shapes[0] for shape in shapes):
             raise ValueError("networks of different shapes cannot be stacked")
-        self.n_members = len(networks)
+        self.n_members = self._n_stacked = len(networks)
         self.carry_dim = networks[0].carry_dim
+        self._trainable = trainable
         self._keys = tuple(states[0])
+        self._grouped: tuple[Tensor, Grouping] | None = None
         for key in self._keys:
             value = torch.stack(
                 [state[key].mT if state[key].ndim == 2 else state[key] for state in states]
@@ -144,17 +152,26 @@ class StackedAgents(nn.Module):
         }
 
     def group(self, members: Tensor) -> Grouping:
-        """members [R] (int64), sorted for `step_rows`; worth keeping while they stay the same."""
-        return Grouping.of(members, self.n_members)
+        """members [R] (int64) sorted for torch; kept until other members are asked for, because
+        a line-up stays for whole episodes."""
+        if self._grouped is None or not _same(self._grouped[0], members):
+            with torch.inference_mode(False):  # a later pass may need gradients
+                self._grouped = members.clone(), Grouping.of(members.clone(), self._n_stacked)
+        return self._grouped[1]
 
     def step_rows(
-        self, inputs: Tensor, members: Tensor | Grouping, carry: Tensor
+        self, inputs: Tensor, members: Tensor, carry: Tensor, seats: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """inputs [R, I], members [R] (int64), carry [R, carry_dim] -> outputs [R, A], carry."""
+        """inputs [R, I], members [R] (int64), carry [R, carry_dim] -> outputs [R, A], carry. Only
+        members that differ by seat need `seats` [R]."""
         if not len(inputs):
             return inputs.new_zeros(0, self.n_actions), carry
-        group = members if isinstance(members, Grouping) else self.group(members)
-        return self._step(group, inputs, carry)
+        return self._step_members(inputs, members, carry)
+
+    def _step_members(
+        self, inputs: Tensor, members: Tensor, carry: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return self._step(self.group(members), inputs, carry)
 
     @abstractmethod
     def _step(self, group: Grouping, inputs: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,11 +194,33 @@ class StackedAgents(nn.Module):
 
 
 class StackedRNN(StackedAgents):
-    """Stacked `RNNAgent`s."""
+    """Stacked `RNNAgent`s. Frozen ones are stepped by the compiled kernel where it can be used."""
 
     def __init__(self, networks: Sequence[AgentNetwork], *, trainable: bool = False) -> None:
         super().__init__(networks, trainable=trainable)
         self.n_actions = self._get("fc2.bias").shape[-1]
+        self._packed: Tensor | None = None
+
+    def _step_members(
+        self, inputs: Tensor, members: Tensor, carry: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        kernel = None if self._trainable else stacked_kernel()
+        wanted = torch.is_grad_enabled() and (inputs.requires_grad or carry.requires_grad)
+        if kernel is None or wanted or not kernel.fits(inputs, self.carry_dim):
+            return super()._step_members(inputs, members, carry)
+        if self._packed is None:
+            self._packed = kernel.pack({key: self._get(key) for key in self._keys})
+        return kernel.step(self._packed, inputs, members, carry, self.n_actions)
+
+    # The packed weights are a copy: both ways to change the weights forget it.
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._packed = None
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> StackedRNN:
+        self._packed = None
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def _step(self, group: Grouping, inputs: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
         features = torch.relu_(self._linear(group, "fc1", inputs))
@@ -194,6 +233,34 @@ class StackedRNN(StackedAgents):
         new = torch.sigmoid_(2 * new) * 2 - 1
         hidden = torch.lerp(new, carry, z)
         return self._head(group, "fc2", hidden), hidden
+
+
+class StackedIndividualRNN(StackedRNN):
+    """Stacked `IndividualRNNAgent`s: the seats of all members, each a network of its own."""
+
+    def __init__(self, networks: Sequence[AgentNetwork], *, trainable: bool = False) -> None:
+        teams = [network.agents for network in networks if isinstance(network, IndividualRNNAgent)]
+        if len({len(team) for team in teams}) != 1:
+            raise ValueError("networks for different numbers of seats cannot be stacked")
+        agents = [cast(AgentNetwork, agent) for team in teams for agent in team]
+        super().__init__(agents, trainable=trainable)
+        self.n_members, self._n_seats = len(teams), len(teams[0])
+
+    def members_state(self, member: int) -> dict[str, Tensor]:
+        return {
+            f"agents.{seat}.{key}": value
+            for seat in range(self._n_seats)
+            for key, value in super(StackedIndividualRNN, self)
+            .members_state(member * self._n_seats + seat)
+            .items()
+        }
+
+    def step_rows(
+        self, inputs: Tensor, members: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if seats is None:
+            raise ValueError("members that differ by seat need the seat of every row")
+        return super().step_rows(inputs, members * self._n_seats + seats, carry)
 
 
 class StackedMLP(StackedAgents):
@@ -217,5 +284,6 @@ class StackedMLP(StackedAgents):
 
 _STACKS: dict[type[AgentNetwork], type[StackedAgents]] = {
     RNNAgent: StackedRNN,
+    IndividualRNNAgent: StackedIndividualRNN,
     MLPAgent: StackedMLP,
 }

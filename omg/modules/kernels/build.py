@@ -44,6 +44,11 @@ def _torch_openmp() -> Path | None:
     return None
 
 
+def _headers(source: Path) -> list[Path]:
+    """What a source may include; a change there must compile it anew."""
+    return sorted(source.parent.glob("*.h"))
+
+
 def _compile(compiler: str, source: Path, target: Path, flags: tuple[str, ...]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, suffix=".so")
@@ -71,7 +76,8 @@ def load_library(source_name: str) -> tuple[ctypes.CDLL | None, str]:
         version = subprocess.run(
             [compiler, "--version"], check=True, capture_output=True, text=True, timeout=20
         ).stdout
-        parts = [source.read_text(encoding="utf-8"), version, _cpu(), " ".join(flags)]
+        texts = [path.read_text(encoding="utf-8") for path in (source, *_headers(source))]
+        parts = [*texts, version, _cpu(), " ".join(flags)]
         key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
         target = _cache() / f"{source.stem}-{key}.so"
         if not target.exists():

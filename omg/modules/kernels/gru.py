@@ -38,6 +38,8 @@ class GRUKernel:
     ) -> tuple[Tensor, Tensor | None]:
         """Hidden states [P, H], and the gates [P, 4H] when they are to be kept."""
         hidden, lanes = h0.shape[-1], self.lanes
+        if int(sizes.sum()) != len(gi) or int(sizes[0]) != len(h0):
+            raise ValueError("the steps' sizes do not add up to the rows")
         out = torch.empty(len(gi), hidden)
         saved = torch.empty(len(gi), 4 * hidden) if keep else None
         offsets = torch.cumsum(sizes, 0) - sizes

@@ -9,6 +9,7 @@ MIXERS: Registry[type[Mixer]] = Registry(
         "vdn": "omg.modules.mixers.vdn:VDNMixer",
         "qmix": "omg.modules.mixers.qmix:QMixer",
     },
+    base=Mixer,
 )
 
 __all__ = ["MIXERS", "Mixer"]

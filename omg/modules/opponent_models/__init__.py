@@ -12,6 +12,7 @@ OPPONENT_MODELS: Registry[type[OpponentModel]] = Registry(
         "control_am": "omg.modules.opponent_models.control_am:ControlModel",
         "oracle_am": "omg.modules.opponent_models.oracle_am:OracleModel",
     },
+    base=OpponentModel,
 )
 
 __all__ = ["OPPONENT_MODELS", "Inferred", "ModelRows", "OpponentModel"]
