@@ -48,7 +48,7 @@ def pool_add(
         if bool(runs) == bool(script):
             raise OmgError("Give the folders of runs, or --script=<name>, and not both.")
         side = cast("Split | None", split or None)
-        opened = OpponentPool.create(pool, exist_ok=True)
+        opened = OpponentPool.open_or_new(pool)
         if script:
             added: Sequence[PoolMember] = [opened.add_script(script, noise=noise, split=side)]
         else:

@@ -37,6 +37,7 @@ from omg.types import EnvSpec, OmgError
 POLICY_ONLY = (
     *("input_dim", "policy_model", "rnn_hidden_dim", "mlp_hidden_dims", "dueling"),
     *("obs_last_action", "obs_agent_id", "agent_output_type", "subgoal_inference"),
+    "subgoal_feature",
 )
 
 
@@ -245,20 +246,26 @@ class Run:
         folder = find_model_folder(config.checkpoint_path, config.load_step)
         found = check_meta(folder, self.parts.meta)
         self._loaded_step = int(found.get("env_steps", config.epsilon_anneal_time))
-        if found.get("env_args", self.parts.meta["env_args"]) != self.parts.meta["env_args"]:
-            self._remarks["note"] = f"the weights were trained with env_args={found['env_args']}"
+        self._note_env_args(found, "weights were")
         load_networks(folder, learner.networks() if for_training else self.parts.mac.networks())
         if for_training and (folder / "opt.th").is_file():
             state = load_tensors(folder / "opt.th")
             try:
                 learner.load_optimiser_state(state)
             except (ValueError, KeyError, TypeError) as error:
+                writer = found.get("algorithm", "another program")
                 raise OmgError(
-                    f"{folder / 'opt.th'} does not fit optimizer={config.optimizer}: {error}. "
-                    "Use the optimiser it was saved with, or delete the file to start it anew."
+                    f"{folder / 'opt.th'} was written by {writer} and does not fit "
+                    f"optimizer={config.optimizer} of {config.name}: {error}. Use the algorithm "
+                    "and optimiser it was saved with, or delete the file to start it anew."
                 ) from error
         learner.after_load()
         return folder
+
+    def _note_env_args(self, found: Mapping[str, Any], what: str) -> None:
+        """Show that other env_args of equal sizes and observations stood behind what is loaded."""
+        if found.get("env_args", self.parts.meta["env_args"]) != self.parts.meta["env_args"]:
+            self._remarks["note"] = f"the {what} trained with env_args={found['env_args']}"
 
     def _load_prior(self) -> None:
         """A subgoal agent needs the prior of the pre-training stage."""
@@ -275,8 +282,16 @@ class Run:
         if (root / name / "vae.th").is_file():
             folder = root
         else:  # a run that was made by am_learner, or a folder of runs that holds one by that name
-            folder = find_model_folder(str(root / name if (root / name).is_dir() else root), 0)
-        check_meta(folder, self.parts.meta, without=POLICY_ONLY)
+            named = str(root / name if (root / name).is_dir() else root)
+            folder = find_model_folder(named, 0, key="init_param_path", holding=f"{name}/vae.th")
+        if not (folder / name / "vae.th").is_file():
+            raise OmgError(
+                f"init_param_path={config.init_param_path} holds no prior ({folder / name}/vae.th "
+                f"does not exist). Pre-train one with --config={config.team or name} "
+                "--learner=am_learner, or give another folder."
+            )
+        found = check_meta(folder, self.parts.meta, without=POLICY_ONLY)
+        self._note_env_args(found, "prior was")
         networks = self.parts.mac.networks()
         load_networks(folder, {f"{name}/vae": networks[f"{name}/vae"]})
         self._remarks["prior"] = str(folder / name / "vae.th")

@@ -53,6 +53,9 @@ class EnvSpec:
     # Narrowest dtypes that hold every observation and state without loss (replay storage).
     obs_dtype: str = "float32"
     state_dtype: str = "float32"
+    # What gives observations their meaning beside their width, as "setting=value, …" (sight,
+    # relative or absolute places …); weights are refused where it differs. Empty: not said.
+    obs_format: str = ""
     # Columns of the state that describe each agent, in the same order for all; empty: not said.
     agent_features: tuple[tuple[int, ...], ...] = ()
     # Empty by default; environments list their `info` statistics (e.g. "battle_won").

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from omg.components.schedules import DecayThenFlat
 from omg.registry import Registry
 
 
+@runtime_checkable
 class ActionSelector(Protocol):
     """Chooses one action per row; `env_steps` drives the schedule, `greedy` switches it off."""
 
@@ -121,4 +122,5 @@ SELECTORS: Registry[type[ActionSelector]] = Registry(
         "multinomial": "omg.components.action_selectors:Multinomial",
         "soft_policies": "omg.components.action_selectors:SoftPolicies",
     },
+    base=ActionSelector,
 )

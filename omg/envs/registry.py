@@ -9,7 +9,7 @@ from typing import Any
 
 from omg.envs.contract import BatchedEnv, MultiAgentEnv
 from omg.envs.vector import SerialVectorEnv
-from omg.registry import Registry, load_attribute
+from omg.registry import Registry
 from omg.types import OmgError
 
 # A class that is a BatchedEnv (native) or has PyMARL's methods. Adding one: one line.
@@ -23,12 +23,7 @@ ENVS: Registry[Any] = Registry(
 
 def environment_class(name: str) -> Any:
     """A registered class, or one given by import path as `package.module:Class`."""
-    if ":" not in name:
-        return ENVS[name]
-    try:
-        return load_attribute(name)
-    except AttributeError as error:
-        raise OmgError(f"env={name}: {error}. Write package.module:Class.") from error
+    return ENVS[name]
 
 
 @dataclass(frozen=True, slots=True)

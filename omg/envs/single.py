@@ -99,6 +99,7 @@ class SingleCopyEnv(MultiAgentEnv):
             "statistics": spec.statistics,
             "obs_dtype": spec.obs_dtype,
             "state_dtype": spec.state_dtype,
+            "obs_format": spec.obs_format,
         }
 
     def render(self) -> NDArray[np.uint8]:

@@ -40,7 +40,7 @@ def episode_seed(seed: int, copy: int, episode: int) -> int:
 
 def spec_from_info(info: Mapping[str, Any], name: str) -> EnvSpec:
     """Read PyMARL's `get_env_info`, with our optional keys `shared_reward` (True when missing),
-    `statistics`, `obs_dtype` and `state_dtype`; shapes are flattened."""
+    `statistics`, `obs_dtype`, `state_dtype` and `obs_format`; shapes are flattened."""
     required = ("state_shape", "obs_shape", "n_actions", "n_agents", "episode_limit")
     if missing := [key for key in required if key not in info]:
         raise OmgError(
@@ -58,6 +58,7 @@ def spec_from_info(info: Mapping[str, Any], name: str) -> EnvSpec:
         obs_dtype=str(info.get("obs_dtype", "float32")),
         state_dtype=str(info.get("state_dtype", "float32")),
         statistics=tuple(info.get("statistics", ())),
+        obs_format=str(info.get("obs_format", "")),
     )
 
 

@@ -21,6 +21,7 @@ from omg.opponents.pool_intake import (
     read_weights,
     sha256_of,
     wanted_steps,
+    weights_in,
 )
 from omg.opponents.pool_manifest import (
     MANIFEST,
@@ -56,6 +57,7 @@ class OpponentPool:
     def __init__(self, path: Path, members: Sequence[PoolMember]) -> None:
         self.path = path
         self._members = tuple(members)
+        self._made = True
 
     @classmethod
     def open(cls, path: str | Path) -> OpponentPool:
@@ -64,11 +66,22 @@ class OpponentPool:
         return cls(folder, read_manifest(folder))
 
     @classmethod
+    def open_or_new(cls, path: str | Path) -> OpponentPool:
+        """The pool that is there, or a new one whose folder is made with its first members:
+        nothing is left behind if they are refused."""
+        folder = Path(path).expanduser()
+        if (folder / MANIFEST).exists():
+            return cls.open(folder)
+        _check_free(folder)
+        pool = cls(folder, ())
+        pool._made = False
+        return pool
+
+    @classmethod
     def create(cls, path: str | Path, *, exist_ok: bool = False) -> OpponentPool:
         """Make an empty pool; with `exist_ok`, open the one that is there."""
         folder = Path(path).expanduser()
-        if folder.exists() and not folder.is_dir():
-            raise OmgError(f"{folder} is not a folder. Choose another name for the pool.")
+        _check_free(folder)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with _lock(folder):
@@ -76,12 +89,6 @@ class OpponentPool:
                 if not exist_ok:
                     raise OmgError(f"{folder} is a pool already. Open it, or choose another name.")
                 return cls.open(folder)
-            others = [p.name for p in folder.iterdir() if not p.name.startswith(".")]
-            if others:
-                raise OmgError(
-                    f"{folder} holds other files ({min(others)}) and is no pool. Choose a new or "
-                    "an empty folder."
-                )
             _write(folder, ())
         return cls(folder, ())
 
@@ -207,6 +214,7 @@ class OpponentPool:
         if split is not None:
             _check_split(split)
         added: list[PoolMember] = []
+        self._check_together(found)
 
         def extend(members: tuple[PoolMember, ...]) -> tuple[PoolMember, ...]:
             sides = {m.run: m.split for m in members}
@@ -222,12 +230,36 @@ class OpponentPool:
         self._change(extend)
         return tuple(added)
 
+    def _check_together(self, found: Sequence[tuple[PoolMember, Path | None]]) -> None:
+        """Refuse what can be refused before anything is written: those that do not fit each other,
+        and weights that cannot be read."""
+        for number, (member, source) in enumerate(found):
+            check_fits(member, [other for other, _ in found[:number]], self.path)
+            if source is not None:
+                read_weights(weights_in(source))
+
     def _change(self, change: Callable[[tuple[PoolMember, ...]], tuple[PoolMember, ...]]) -> None:
         """Apply a change to what is on disk now, so that nobody else's change is lost."""
+        if not self._made:
+            type(self).create(self.path, exist_ok=True)
+            self._made = True
         with _lock(self.path):
             members = change(read_manifest(self.path))
             _write(self.path, members)
         self._members = members
+
+
+def _check_free(folder: Path) -> None:
+    """A pool can be made here: there is nothing, an empty folder, or one that somebody else has
+    made by now."""
+    if folder.exists() and not folder.is_dir():
+        raise OmgError(f"{folder} is not a folder. Choose another name for the pool.")
+    others = [p.name for p in folder.iterdir() if p.name[0] != "."] if folder.exists() else []
+    if others and MANIFEST not in others:
+        raise OmgError(
+            f"{folder} holds other files ({min(others)}) and is no pool. Choose a new or an empty "
+            "folder."
+        )
 
 
 def _named(members: Sequence[PoolMember], names: Sequence[str], pool: Path) -> list[PoolMember]:

@@ -9,10 +9,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from omg.config.loader import read_yaml
 from omg.opponents.pool_manifest import (
     SHAPES,
     WEIGHTS,
@@ -22,10 +24,11 @@ from omg.opponents.pool_manifest import (
     member_folder,
 )
 from omg.storage.files import load_tensors, new_folder, read_json
-from omg.storage.models import META, saved_steps
+from omg.storage.models import META, OBS_FORMAT, saved_steps
 from omg.types import OmgError
 
 THIRDS = ("early", "middle", "final")
+NO_MODEL = "none_am"
 _FROM_META = ("algorithm", "seed", "common_reward", "env", "env_args", "shapes", "policy")
 
 
@@ -62,12 +65,46 @@ def candidates(
     found: dict[int, tuple[PoolMember, Path]] = {}
     for word in wanted:
         source = models / _step_folder(word, steps, run_folder)
-        if not (source / WEIGHTS).is_file():
-            raise OmgError(f"{source / WEIGHTS} does not exist. Choose other steps.")
+        weights_in(source)
         member = _member_of(source, run, word)
         assert member.env_steps is not None
         found.setdefault(member.env_steps, (member, source))
     return list(found.values())
+
+
+def weights_in(source: Path) -> Path:
+    """The weights of a saved step: a team's agent.th, or <alg>/agent.th of an agent that learned
+    among others, if that can take any seat without more than its policy."""
+    if (source / WEIGHTS).is_file():
+        return source / WEIGHTS
+    meta = read_json(source / META) if (source / META).is_file() else {}
+    weights = source / str(meta.get("algorithm")) / WEIGHTS
+    if not weights.is_file():
+        if list(source.glob("*/vae.th")):
+            raise OmgError(f"{source} holds a subgoal prior and no agent. Add another run.")
+        raise OmgError(f"{source / WEIGHTS} does not exist. Choose other steps.")
+    policy = meta.get("policy")
+    model = policy.get("am_model") if isinstance(policy, dict) else None
+    if model != NO_MODEL:
+        raise OmgError(
+            f"{source} holds the learning agent of a mixed team with am_model={model}. Its policy "
+            "needs that opponent model, which members of a pool do not have (yet); add runs of "
+            f"whole teams (e.g. --config=iql), or of agents with am_model={NO_MODEL}."
+        )
+    _check_took_every_seat(source)
+    return weights
+
+
+def _check_took_every_seat(source: Path) -> None:
+    """An agent that learned in one seat would play at random in the others."""
+    config = source.parent.parent / "config.yaml"
+    saved = read_yaml(config, str(config)) if config.is_file() else {}
+    if not saved.get("is_agent_shift", True):
+        raise OmgError(
+            f"{source} holds the learning agent of a mixed team that was trained in one seat only "
+            "(is_agent_shift=false), and members of a pool sit anywhere. Add one that was trained "
+            "with is_agent_shift=true."
+        )
 
 
 def _step_folder(word: str, steps: Sequence[int], run_folder: Path) -> str:
@@ -110,8 +147,14 @@ def _member_of(source: Path, run: str, word: str) -> PoolMember:
     return member
 
 
+def _of_the_run(member: PoolMember) -> dict[str, Any]:
+    """What all checkpoints of a run say alike, also of one that went on with a newer version."""
+    return {key: value for key, value in member.policy.items() if key != OBS_FORMAT}
+
+
 def check_fits(member: PoolMember, members: Sequence[PoolMember], pool: Path) -> None:
     """A new member is new, agrees with its run, and plays the same game."""
+    known = replace(member, policy=_of_the_run(member))
     for other in members:
         if other.id == member.id:
             raise OmgError(
@@ -119,7 +162,8 @@ def check_fits(member: PoolMember, members: Sequence[PoolMember], pool: Path) ->
                 "name for the run if it is a different one."
             )
         for key in ("algorithm", "seed", "common_reward", "policy"):
-            old, new = getattr(other, key), getattr(member, key)
+            old, new = getattr(other, key), getattr(known, key)
+            old = _of_the_run(other) if key == "policy" else old
             if other.run == member.run and old != new:
                 raise OmgError(
                     f"{pool} has another run called '{member.run}' ({key}={old} there, {new} "
@@ -130,10 +174,9 @@ def check_fits(member: PoolMember, members: Sequence[PoolMember], pool: Path) ->
 
 def copy_member(member: PoolMember, source: Path, pool: Path) -> PoolMember:
     """Copy the weights into the pool; the member with their hash."""
-    read_weights(source / WEIGHTS)
     with new_folder(member_folder(pool, member.id)) as part:
-        for name in (WEIGHTS, META):
-            shutil.copyfile(source / name, part / name)
+        shutil.copyfile(weights_in(source), part / WEIGHTS)
+        shutil.copyfile(source / META, part / META)
         return replace(member, sha256=sha256_of(part / WEIGHTS))
 
 

@@ -19,6 +19,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from omg.registry import nearest
 from omg.storage.files import write_text, writing
+from omg.storage.models import OBS_FORMAT, other_meaning
 from omg.types import OmgError
 
 Split: TypeAlias = Literal["train", "heldout"]
@@ -211,4 +212,10 @@ def check_same_game(member: PoolMember, members: Sequence[PoolMember], pool: Pat
             raise OmgError(
                 f"Members of {pool} must have equal sizes: {'; '.join(different)}. Keep a pool "
                 "per environment."
+            )
+        theirs, ours = other.policy.get(OBS_FORMAT), member.policy.get(OBS_FORMAT)
+        if theirs and ours and theirs != ours:  # not said by the oldest, nor by who sees the state
+            raise OmgError(
+                f"'{member.id}' cannot play beside '{other.id}' of {pool}: "
+                f"{other_meaning(theirs, ours)}. Keep a pool per kind of observation."
             )

@@ -14,6 +14,7 @@ from omg.storage.files import load_tensors, new_folder, read_json, save_tensors
 from omg.types import OmgError
 
 META = "meta.json"
+OBS_FORMAT = "obs_format"
 
 
 def save_models(
@@ -54,11 +55,14 @@ def holds_models(folder: Path) -> bool:
     return any(not p.parent.name.isdigit() and p.parent.name not in ("last", "best") for p in teams)
 
 
-def find_model_folder(checkpoint_path: str, load_step: int) -> Path:
-    """The folder a user means by a run, its models folder, or a folder with an agent.th."""
-    path = Path(checkpoint_path).expanduser()
+def find_model_folder(
+    named: str, load_step: int, *, key: str = "checkpoint_path", holding: str = "agent.th"
+) -> Path:
+    """The folder a user means by a run, its models folder, or a folder with an agent.th; `key`
+    and `holding` are what errors call the setting and the file."""
+    path = Path(named).expanduser()
     if not path.is_dir():
-        raise OmgError(f"checkpoint_path={checkpoint_path} is not a folder. Check the path.")
+        raise OmgError(f"{key}={named} is not a folder. Check the path.")
     if holds_models(path):
         return path
     models = path / "models" if (path / "models").is_dir() else path
@@ -68,11 +72,43 @@ def find_model_folder(checkpoint_path: str, load_step: int) -> Path:
             if holds_models(models / name):
                 return models / name
         raise OmgError(
-            f"checkpoint_path={checkpoint_path} holds no saved model. Give a run's folder, its "
-            "models folder, or a folder with an agent.th."
+            f"{key}={named} holds no saved model. Give a run's folder, its models folder, or a "
+            f"folder with {holding}."
         )
     step = max(steps) if load_step == 0 else min(steps, key=lambda s: abs(s - load_step))
     return models / str(step)
+
+
+def other_meaning(there: str, here: str) -> str:
+    """What two formats of observations (`EnvSpec.obs_format`) differ in, as part of a sentence."""
+    theirs, ours = (text.split(", ") for text in (there, here))
+    old = ", ".join(part for part in theirs if part not in ours)
+    new = ", ".join(part for part in ours if part not in theirs)
+    return f"observations mean something else ({old or there} there, {new or here} here)"
+
+
+def _without_consequences(
+    differences: list[tuple[str, str, Any, Any]],
+) -> list[tuple[str, str, Any, Any]]:
+    """Leave out what differs only because something else does: the input's width, and the scale
+    where the one is fed the state and the other observations. A scale on one side only is the
+    setting scale_inputs."""
+    keys = {key for _, key, _, _ in differences}
+    follow = {"input_dim"} if len(keys) > 1 else set()
+    follow |= {"scale"} if "obs_is_state" in keys else set()
+    return [
+        (group, "scale_inputs", old != 1.0, new != 1.0)
+        if key == "scale" and 1.0 in (old, new)
+        else (group, key, old, new)
+        for group, key, old, new in differences
+        if key not in follow
+    ]
+
+
+def _told(key: str, there: Any, here: Any) -> str:
+    if key == OBS_FORMAT:
+        return other_meaning(str(there), str(here))
+    return f"{key}={there} there, {here} here"
 
 
 def check_meta(
@@ -88,6 +124,11 @@ def check_meta(
             f"{folder} was trained on env={found.get('env')}, this run uses env={wanted['env']}. "
             "Load a checkpoint of the same environment, or change --env-config."
         )
+    if "mac" in wanted and found.get("mac", wanted["mac"]) != wanted["mac"]:
+        raise OmgError(
+            f"{folder} was trained as {found.get('algorithm')} with mac={found['mac']}, this run "
+            f"uses mac={wanted['mac']}. Use --config={found.get('algorithm')}, or load another."
+        )
     differences = [
         (group, key, found[group].get(key), value)
         for group in ("shapes", "policy")
@@ -95,15 +136,14 @@ def check_meta(
         if key not in without
         if isinstance(found.get(group), dict) and found[group].get(key, value) != value
     ]
-    if len(differences) > 1:  # the input's width follows from the others
-        differences = [d for d in differences if d[1] != "input_dim"]
+    differences = _without_consequences(differences)
     if differences:
-        told = "; ".join(f"{key}={old} there, {new} here" for _, key, old, new in differences)
-        # The scale follows from the environment's arguments, like the shapes.
-        own = [d for d in differences if d[0] == "policy" and d[1] != "scale"]
-        settings = [f"{key}={old}" for _, key, old, _ in own]
+        told = "; ".join(_told(key, old, new) for _, key, old, new in differences)
+        # These follow from the environment's arguments, like the shapes.
+        own = [d for d in differences if d[0] == "policy" and d[1] not in ("scale", OBS_FORMAT)]
+        settings = ", ".join(f"{key}={old}" for _, key, old, _ in own if key != "input_dim")
         advice = (
-            f"Run with the settings it was trained with ({', '.join(settings)})"
+            f"Run with the settings it was trained with ({settings or 'see its config.yaml'})"
             if len(own) == len(differences)
             else f"It was trained with env_args={found.get('env_args')}; use the same"
         )
@@ -113,6 +153,9 @@ def check_meta(
 
 def load_networks(folder: Path, networks: Mapping[str, nn.Module]) -> None:
     """Load every network's file; all of them are read before any weight is changed."""
+    for name in networks:
+        if not (folder / f"{name}.th").is_file():
+            raise OmgError(f"{folder / name}.th does not exist. {_what_is_there(folder)}")
     states: dict[str, Any] = {}
     for name, network in networks.items():
         state = load_tensors(folder / f"{name}.th")
@@ -134,3 +177,17 @@ def load_networks(folder: Path, networks: Mapping[str, nn.Module]) -> None:
         states[name] = state
     for name, network in networks.items():
         network.load_state_dict(states[name])
+
+
+def _what_is_there(folder: Path) -> str:
+    """The networks a folder holds and who wrote them, and what to do if others are needed."""
+    files = [*folder.glob("*.th"), *folder.glob("*/*.th")]
+    names = sorted(str(path.relative_to(folder)) for path in files if path.name != "opt.th")
+    there = ", ".join(names) or "no networks"
+    meta = read_json(folder / META) if (folder / META).is_file() else {}
+    writer = ""
+    if "algorithm" in meta:
+        writer = f" of {meta['algorithm']} (learner={meta.get('learner')})"
+    return (
+        f"The folder holds {there}{writer}: use the algorithm it was written by, or load another."
+    )

@@ -136,6 +136,14 @@ def test_a_wrong_command_is_one_sentence(runs: Path, words: list[str], expected:
     assert expected in refused(*words)
 
 
+def test_a_refused_first_add_leaves_no_pool(runs: Path) -> None:
+    refused("add", "pools/demo", "results/none")
+    refused("add", "pools/demo", "--script=neerest_food")
+    refused("add", "pools/demo", runs / "iql-s1", "results/none")
+    assert sorted(path.name for path in Path().iterdir()) == ["results"]
+    done("add", "pools/demo", runs / "iql-s1")
+
+
 def test_a_refused_split_changes_nothing(runs: Path) -> None:
     done("add", "pools/demo", runs / "iql-s1", runs / "iql-s2")
     before = Path("pools/demo/pool.json").read_text()

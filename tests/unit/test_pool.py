@@ -195,6 +195,35 @@ def test_what_does_not_fit_is_refused_with_both_sides_named(tmp_path: Path) -> N
     assert len(OpponentPool.open(pool.path).members()) == 1
 
 
+def seeing(relative: bool) -> dict[str, Any]:
+    """What a policy says of itself that sees places relative to its own, or not."""
+    return {**META["policy"], "obs_format": f"sight=all, relative_obs={relative}"}
+
+
+def test_observations_of_equal_width_and_other_meaning_are_refused(tmp_path: Path) -> None:
+    pool = OpponentPool.create(tmp_path / "pool")
+    pool.add_run(make_run(tmp_path, "unsaid"))
+    pool.add_run(make_run(tmp_path, "absolute", policy=seeing(False)))
+    text = refusal(pool.add_run, make_run(tmp_path, "relative", policy=seeing(True)))
+    assert "'relative-500' cannot play beside 'absolute-500'" in text
+    assert "(relative_obs=False there, relative_obs=True here)" in text
+    assert "sight" not in text, "only what differs is told"
+    edit_manifest(pool, lambda c: c["members"][0]["policy"].update(obs_format="sight=all"))
+    assert "cannot play beside 'unsaid-500'" in refusal(OpponentPool.open, pool.path)
+
+
+def test_a_run_that_began_before_observations_had_a_format_is_still_one_run(
+    tmp_path: Path,
+) -> None:
+    pool = OpponentPool.create(tmp_path / "pool")
+    run = make_run(tmp_path, "run")
+    pool.add_run(run, steps=100)
+    save_step(run / "models" / "600", 600, policy=seeing(True))
+    assert pool.add_run(run)[0].policy["obs_format"] == "sight=all, relative_obs=True"
+    save_step(run / "models" / "700", 700, policy={**META["policy"], "rnn_hidden_dim": 16})
+    assert "another run called 'run'" in refusal(pool.add_run, run)
+
+
 def test_a_script_is_refused_in_a_pool_of_another_environment(tmp_path: Path) -> None:
     pool = OpponentPool.create(tmp_path / "pool")
     pool.add_run(make_run(tmp_path, "run", env="matrix"))
@@ -313,6 +342,95 @@ def test_a_crash_between_copying_and_listing_leaves_a_pool_that_takes_the_run_ag
     assert pool.folder(member("run")).parent.is_dir()
     assert OpponentPool.open(pool.path).members() == ()
     pool.load_state(pool.add_run(run)[0])
+
+
+def files_under(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_refused_first_member_leaves_nothing_behind(tmp_path: Path, exists: bool) -> None:
+    run, other = make_run(tmp_path, "run"), make_run(tmp_path, "other", env="matrix")
+    damaged = make_run(tmp_path, "damaged")
+    (damaged / "models" / "500" / "agent.th").write_bytes(b"?")
+    if exists:
+        (tmp_path / "pools" / "demo").mkdir(parents=True)
+    before = files_under(tmp_path)
+    pool = OpponentPool.open_or_new(tmp_path / "pools" / "demo")
+    assert "not a folder" in refusal(pool.add_run, tmp_path / "nowhere")
+    assert "env=matrix" in refusal(pool.add_runs, [run, other])
+    assert "agent.th" in refusal(pool.add_runs, [run, damaged])
+    assert "split=test" in refusal(pool.add_run, run, split="test")
+    assert "did you mean" in refusal(pool.add_script, "neerest_food")
+    assert files_under(tmp_path) == before
+    pool.add_run(run)
+    assert [m.run for m in OpponentPool.open(pool.path).members()] == ["run"]
+    assert OpponentPool.open_or_new(pool.path).members() == pool.members()
+
+
+def test_a_pool_that_somebody_else_made_meanwhile_is_added_to(tmp_path: Path) -> None:
+    pool = OpponentPool.open_or_new(tmp_path / "pool")
+    OpponentPool.open_or_new(tmp_path / "pool").add_script("random")
+    pool.add_script("nearest_food")
+    assert len(OpponentPool.open(pool.path).members()) == 2
+
+
+def test_a_new_pool_is_not_made_among_other_files(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "run")
+    assert "holds other files (models)" in refusal(OpponentPool.open_or_new, run)
+    assert "not a folder" in refusal(OpponentPool.open_or_new, run / "models" / "100" / "agent.th")
+
+
+# --- agents that learned among others ----------------------------------------------------------
+
+
+def make_team_run(root: Path, name: str, *, am_model: str, shifted: bool | None = True) -> Path:
+    """The folder of a run that trained one agent of a mixed team."""
+    folder = root / name / "models" / "100"
+    policy = {**META["policy"], "am_model": am_model, "am_hidden_dim": 64}
+    network = RNNAgent(input_dim=4, n_actions=3, hidden_dim=8)
+    meta = {**META, "algorithm": "d3qn", "policy": policy, "env_steps": 100}
+    save_models(folder, networks={"d3qn/agent": network}, optimiser={}, meta=meta)
+    if shifted is not None:
+        (root / name / "config.yaml").write_text(f"is_agent_shift: {shifted}\n")
+    return root / name
+
+
+@pytest.mark.parametrize("shifted", [True, None])
+def test_an_agent_that_learned_among_others_without_a_model_becomes_a_member(
+    tmp_path: Path, shifted: bool | None
+) -> None:
+    pool = OpponentPool.create(tmp_path / "pool")
+    run = make_team_run(tmp_path, "run", am_model="none_am", shifted=shifted)
+    (added,) = pool.add_run(run)
+    assert added.algorithm == "d3qn"
+    saved = torch.load(run / "models" / "100" / "d3qn" / "agent.th", weights_only=True)
+    state = pool.load_state(OpponentPool.open(pool.path).member(added.id))
+    assert all(torch.equal(state[key], value) for key, value in saved.items())
+
+
+def test_an_agent_that_needs_its_opponent_model_cannot_be_a_member(tmp_path: Path) -> None:
+    pool = OpponentPool.open_or_new(tmp_path / "pool")
+    run = make_team_run(tmp_path, "run", am_model="omg_am")
+    text = refusal(pool.add_run, run)
+    assert "the learning agent of a mixed team with am_model=omg_am" in text
+    assert "needs that opponent model" in text
+    assert "am_model=none_am" in text
+
+
+def test_an_agent_that_learned_in_one_seat_cannot_be_a_member(tmp_path: Path) -> None:
+    pool = OpponentPool.open_or_new(tmp_path / "pool")
+    run = make_team_run(tmp_path, "run", am_model="none_am", shifted=False)
+    assert "is_agent_shift=false" in refusal(pool.add_run, run)
+
+
+def test_a_subgoal_prior_is_no_member(tmp_path: Path) -> None:
+    pool = OpponentPool.open_or_new(tmp_path / "pool")
+    prior = {"iql_omg/vae": torch.nn.Linear(2, 2)}
+    folder = tmp_path / "run" / "models" / "100"
+    meta = {**META, "algorithm": "iql_omg"}
+    save_models(folder, networks=prior, optimiser={}, meta=meta)
+    assert "subgoal prior and no agent" in refusal(pool.add_run, tmp_path / "run")
 
 
 # --- several processes -------------------------------------------------------------------------

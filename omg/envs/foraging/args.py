@@ -51,6 +51,15 @@ class ForagingRules:
         return self.sight >= max(self.rows, self.cols) - 1
 
     @property
+    def obs_format(self) -> str:
+        """The settings that change what the numbers of an observation mean."""
+        sight = "all" if self.sees_everything else str(self.sight)
+        return (
+            f"sight={sight}, observe_agent_levels={self.observe_agent_levels}, "
+            f"relative_obs={self.relative_obs}"
+        )
+
+    @property
     def obs_dim(self) -> int:
         """Length of one player's observation."""
         return 3 * self.max_num_food + (3 if self.observe_agent_levels else 2) * self.n_players

@@ -61,6 +61,7 @@ class ForagingEnv(BatchedEnv):
             obs_dtype=dtype,
             state_dtype=dtype,
             statistics=(STATISTIC,),
+            obs_format=rules.obs_format,
             agent_features=tuple(
                 tuple(range(3 * (rules.max_num_food + seat), 3 * (rules.max_num_food + seat + 1)))
                 for seat in range(rules.n_players)
