@@ -76,7 +76,14 @@ class CheckpointGroup(OpponentGroup):
         epsilon: float,
         device: torch.device,
     ) -> None:
-        self.stacked = StackedAgents.from_networks(list(networks)).to(device)
+        try:
+            self.stacked = StackedAgents.from_networks(list(networks)).to(device)
+        except ValueError as error:
+            kind = type(networks[0]).__name__
+            raise OmgError(
+                f"{kind} cannot be a frozen player: {error}. Train the others with a shipped "
+                "policy_model."
+            ) from error
         self._inputs, self._epsilon, self._device = inputs, epsilon, device
 
     def initial_carry(self, lead: tuple[int, int]) -> Tensor:

@@ -37,8 +37,8 @@ class LearningAgentQLearner(QLearner):
         self._team = mac
         if not isinstance(mac.model, MemorylessModel):
             raise OmgError(
-                f"learner=q_learner_4am does not train am_model={config.am_model}. "
-                "Set learner=omg_learner."
+                f"learner=q_learner_4am does not train am_model={config.am_model}, which has a "
+                "memory. Set learner=omg_learner for omg_am, or a learner of your own."
             )
         self._model = mac.model
         self._generator = torch.Generator().manual_seed(config.seed)

@@ -622,7 +622,7 @@ def test_config_list_names_all_shipped_configurations() -> None:
 def test_envs_list_names_the_environments_and_their_configurations() -> None:
     answer = shell("envs", "list")
     assert answer.code == 0, answer.err
-    assert table_rows(answer.out)["foraging"][0] == "foraging"
+    assert table_rows(answer.out)["foraging"][0] == "foraging, foraging_coop"
 
 
 def test_envs_check_passes_foraging() -> None:

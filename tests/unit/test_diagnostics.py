@@ -131,6 +131,11 @@ def test_an_oracle_needs_games_that_can_be_copied(pool: Path) -> None:
         mac.act(seen, rollout._carry, env_steps=0, greedy=True, generator=torch.Generator())
 
 
+def test_an_oracle_cannot_look_into_worker_processes(pool: Path) -> None:
+    with pytest.raises(OmgError, match="runner=batch"):
+        make_rollout(words(pool, "--config=d3qn_oracle", "--runner=parallel"))
+
+
 def test_scripts_that_act_together_act_as_each_would_alone() -> None:
     env = make_batched("foraging", KEY, n_copies=60)
     view = env.reset(3)
