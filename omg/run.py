@@ -22,6 +22,7 @@ from omg.envs import make_batched
 from omg.evaluation.replay import check_can_replay, save_replays
 from omg.evaluation.testing import run_test
 from omg.learners import LEARNERS
+from omg.learners.am_learner import ACCURACY, check_accuracy
 from omg.runners import RUNNERS
 from omg.runners.builders import copies_in_tests, copies_in_training
 from omg.runners.rollout import Rollout
@@ -204,7 +205,7 @@ class Run:
             ),
             sampler=seeds.numpy("replay"),
             numbers=EffectiveNumbers.of(config, learner, spec.n_agents),
-            meta=model_meta(config, spec, mac.describe()),
+            meta={**model_meta(config, spec, mac.describe()), "players": mac.players()},
             device=device,
         )
         self.console.total = self.parts.numbers.t_max
@@ -291,6 +292,7 @@ class Run:
                 "--learner=am_learner, or give another folder."
             )
         found = check_meta(folder, self.parts.meta, without=POLICY_ONLY)
+        check_accuracy(float(found.get(ACCURACY, 1.0)), config, f"The prior in {folder}")
         self._note_env_args(found, "prior was")
         networks = self.parts.mac.networks()
         load_networks(folder, {f"{name}/vae": networks[f"{name}/vae"]})

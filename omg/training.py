@@ -154,7 +154,7 @@ class TrainingLoop:
         self.counters = Counters()
         self.stop = StopRequest()
         self._means = MetricMeans()
-        self._last_means: dict[str, float] = {}
+        self._found: dict[str, float] = {}
         self._recent: list[EpisodeStats] = []
         self._clock = time.monotonic()
 
@@ -175,10 +175,11 @@ class TrainingLoop:
                     self._test()
                 self._log_training(force=True)
                 self.console.progress(counters.env_steps, self.logger.latest, force=True)
+                self._found = self._examine()
                 if config.save_model:
                     self._save(str(counters.env_steps))
                 self._save_resume()
-                self.parts.learner.verdict(self._last_means)
+                self.parts.learner.verdict(self._found)
             finally:
                 self.console.stop()
         return {k: v for k, v in self.logger.latest.items() if k.startswith("test_")}
@@ -245,7 +246,6 @@ class TrainingLoop:
             counters.last_runner_log = at
         if force or at - counters.last_learner_log >= config.learner_log_interval:
             means = self._means.take()
-            self._last_means = means or self._last_means
             self._check_finite(means)
             self.logger.log(means, at)
             counters.last_learner_log = at
@@ -269,9 +269,16 @@ class TrainingLoop:
             if parts.config.save_model:
                 self._save("best")
 
+    def _examine(self) -> dict[str, float]:
+        parts, count = self.parts, self.parts.numbers.batch_episodes
+        if not (self.counters.updates and parts.buffer.can_sample(count)):
+            return parts.learner.examine(None)
+        batch = parts.buffer.sample(count, np.random.default_rng(parts.config.seed))
+        return parts.learner.examine(batch.to(parts.device))
+
     def _save(self, name: str) -> None:
         parts = self.parts
-        meta = {**parts.meta, "env_steps": self.counters.env_steps}
+        meta = {**parts.meta, "env_steps": self.counters.env_steps, **self._found}
         save_models(
             self.folder.models / name,
             networks=parts.learner.networks(),
@@ -305,7 +312,6 @@ class TrainingLoop:
             "sampler": parts.sampler.bit_generator.state,
             "counters": {f.name: getattr(counters, f.name) for f in fields(counters)},
             "means": self._means.state_dict(),
-            "last_means": dict(self._last_means),
             "recent": [_plain(stats) for stats in self._recent],
             "metrics_position": self.logger.position(),
             "players": parts.mac.players(),
@@ -324,7 +330,6 @@ class TrainingLoop:
         parts.sampler.bit_generator.state = state["sampler"]
         self.counters = Counters(**state["counters"])
         self._means.load_state_dict(state["means"])
-        self._last_means = dict(state["last_means"])
         self._recent = [_stats(plain) for plain in state["recent"]]
 
 

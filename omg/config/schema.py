@@ -261,6 +261,11 @@ class Config(
                 f"batch_size={self.batch_size} episodes cannot be sampled from a buffer of "
                 f"buffer_size={self.buffer_size}; lower the first or raise the second"
             )
+        if self.subgoal_mode == "fixed" and self.subgoal_fixed_k > self.subgoal_horizon:
+            raise ValueError(
+                f"subgoal_fixed_k={self.subgoal_fixed_k} lies beyond "
+                f"subgoal_horizon={self.subgoal_horizon}; raise the horizon"
+            )
         if self.epsilon_finish > self.epsilon_start:
             raise ValueError(
                 f"epsilon_finish={self.epsilon_finish} is above "

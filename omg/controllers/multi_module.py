@@ -166,7 +166,9 @@ class MultiModuleMAC(Controller):
         foreseen = self._foresight(view, carry, generator) if self._foresight else None
         known = self.rows.acting(view, seat, foreseen)
         inferred = self.model.infer(known, carry["model"], generator)
-        feature = self._exchanged(inferred, known) if self._permutes else inferred.feature
+        feature = (
+            self._exchanged(inferred, known, generator) if self._permutes else inferred.feature
+        )
         outputs, hidden = self.policy.step(
             own, carry["hidden"], seat.unsqueeze(1), feature.unsqueeze(1)
         )
@@ -179,12 +181,20 @@ class MultiModuleMAC(Controller):
         self._others_act(view, carry, actions, generator)
         return Acted(actions, carry, self._extras(inferred, foreseen))
 
-    def _exchanged(self, inferred: Inferred, known: ModelRows) -> Tensor:
-        """Features of what was inferred in the next copy: its subgoal, seen from one's own place
-        where the model has subgoals."""
+    def _exchanged(
+        self, inferred: Inferred, known: ModelRows, generator: torch.Generator
+    ) -> Tensor:
+        """Features of what was inferred in another copy with the same seat: its subgoal, seen
+        from one's own place where the model has subgoals. Alone in its seat, a copy keeps its
+        own."""
+        donor = torch.arange(len(known.seats))
+        for seat in set(known.seats.tolist()):
+            rows = (known.seats == seat).nonzero(as_tuple=True)[0].cpu()
+            donor[rows] = rows.roll(1)
         if isinstance(self.model, SubgoalModel):
-            return self.model.features(inferred.record["am_mean"].roll(1, 0), known)
-        return inferred.feature.roll(1, 0)
+            mean, log_var = (inferred.record[name][donor] for name in ("am_mean", "am_log_var"))
+            return self.model.features(self.model.inferred(mean, log_var, generator), known)
+        return inferred.feature[donor]
 
     def _extras(self, inferred: Inferred, foreseen: Tensor | None) -> dict[str, NDArray[Any]]:
         kept = dict(inferred.record) if self._records else {}

@@ -336,7 +336,8 @@ def _check_env(who: str, env: str, config: Config) -> None:
 
 def _check_fits(who: str, policy: dict[str, Any], spec: EnvSpec) -> None:
     """What a member was trained to see must be what this environment gives it."""
-    missing = [key for key in ("input_dim", "policy_model", "obs_is_state") if key not in policy]
+    needed = ("input_dim", "policy_model", "obs_is_state", "obs_last_action", "obs_agent_id")
+    missing = [key for key in needed if key not in policy]
     if missing:
         raise OmgError(f"{who} does not say its {', '.join(missing)}. Save it again.")
     width = spec.state_dim if policy["obs_is_state"] else spec.obs_dim

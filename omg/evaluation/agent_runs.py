@@ -41,6 +41,7 @@ class AgentRun:
     model: Path
     method: str
     env_steps: int
+    met: frozenset[str] = frozenset()  # ids of the players it was trained with
 
     @property
     def id(self) -> str:
@@ -78,6 +79,7 @@ def read_agent_run(folder: Path, which: str = "last") -> AgentRun:
         model=model,
         method=config.label or config.name,
         env_steps=int(meta.get("env_steps", 0)),
+        met=frozenset(map(str, meta.get("players", ()))),
     )
 
 

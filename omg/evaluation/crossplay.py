@@ -134,6 +134,18 @@ def _baseline(named: str, agents: Sequence[AgentRun]) -> str:
     return named or methods[0]
 
 
+def _check_unseen(agents: Sequence[AgentRun], tasks: Sequence[Task], pool: OpponentPool) -> None:
+    """Held out means never met: a pool that was split anew after training is refused."""
+    heldout = [m.id for task in tasks if task.split == "heldout" for m in task.members]
+    for agent in agents:
+        met = sorted(agent.met.intersection(heldout))
+        if met:
+            raise OmgError(
+                f"{agent.folder} was trained with {met[0]}, which {pool.path} holds out now. "
+                "Restore the split it was trained with, or give --split=train."
+            )
+
+
 def run_crossplay(
     runs: Sequence[Path],
     pool: str | Path,
@@ -154,6 +166,7 @@ def run_crossplay(
     probe = make_batched(first.config.env, first.config.env_args, n_copies=1)
     tasks = tasks_of(opened, plan, probe.spec.n_agents)
     probe.close()
+    _check_unseen(everyone, tasks, opened)
     cells: list[Cell] = []
     for agent_id, agent in agents.items():
         for cell in play_agent(agent_id, agent, opened, tasks, plan, device=device):

@@ -1,4 +1,4 @@
-"""Writes a cross-play: crossplay.json, crossplay.csv, summary.csv and crossplay.png."""
+"""Writes a cross-play: crossplay.json, the tables beside it, and crossplay.png."""
 
 from __future__ import annotations
 
@@ -42,17 +42,19 @@ def check_metric(table: Crossplay, metric: str) -> None:
 
 
 def write_tables(table: Crossplay, out: Path) -> list[Path]:
-    """crossplay.json, crossplay.csv (one row per cell) and summary.csv."""
+    """crossplay.json, crossplay.csv (one row per cell), summary.csv and, where there are several
+    methods, paired.csv (the difference of every method to every other one)."""
     content = table.as_dict()
-    names = ("crossplay.json", "crossplay.csv", "summary.csv")
-    texts = (
-        json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-        _csv(_cell_rows(table)),
-        _csv(content["summary"]),
-    )
-    for name, text in zip(names, texts, strict=True):
+    paired = [row for method in table.methods() for row in table.paired(method)]
+    texts = {
+        "crossplay.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        "crossplay.csv": _csv(_cell_rows(table)),
+        "summary.csv": _csv(content["summary"]),
+        **({"paired.csv": _csv(paired)} if paired else {}),
+    }
+    for name, text in texts.items():
         write_text(out / name, text)
-    return [out / name for name in names]
+    return [out / name for name in texts]
 
 
 def _cell_rows(table: Crossplay) -> list[dict[str, Any]]:

@@ -143,24 +143,25 @@ class Crossplay:
             )
         return rows
 
-    def paired(self) -> list[dict[str, Any]]:
-        """Differences of every other method to the baseline."""
+    def paired(self, baseline: str = "") -> list[dict[str, Any]]:
+        """Differences of every other method to the baseline, or to another one."""
+        baseline = baseline or self.baseline
         tables = dict(self._tables())
         rows = []
         for (method, split, lineup, metric), values in tables.items():
-            theirs = tables.get((self.baseline, split, lineup, metric))
-            if method == self.baseline or theirs is None:
+            theirs = tables.get((baseline, split, lineup, metric))
+            if method == baseline or theirs is None:
                 continue
             found = compare(
                 values,
                 theirs,
                 method_seeds=self.seeds(method),
-                baseline_seeds=self.seeds(self.baseline),
+                baseline_seeds=self.seeds(baseline),
             )
             rows.append(
                 {
                     "method": method,
-                    "baseline": self.baseline,
+                    "baseline": baseline,
                     "split": split,
                     "lineup": lineup,
                     "metric": metric,

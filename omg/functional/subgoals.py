@@ -55,10 +55,10 @@ def select_subgoal(
 
 
 def hit_ratio(predicted: Sequence[Hashable], trajectory: Sequence[Hashable]) -> float:
-    """|predicted states that occur in the trajectory from their own step on| / |trajectory|.
+    """|{predicted states that occur later than the step of their prediction}| / |trajectory|.
 
-    predicted[t] was made at step t + 1 of the trajectory s_1 … s_n, from its second state on
-    being ahead: a hit must lie at that step or later.
+    predicted[t] was made at trajectory[t] and hits if it occurs strictly later; each state counts
+    once. Predictions s3, s1, s5, s5 on s1 … s5 give {s3, s5}, 2 / 5 = 0.4.
     """
     hits = {state for t, state in enumerate(predicted) if state in trajectory[t + 1 :]}
     return len(hits) / len(trajectory)

@@ -19,10 +19,23 @@ from omg.types import EnvSpec, OmgError
 
 # States per update on which the decoding accuracy is measured.
 SAMPLED = 256
+ACCURACY = "prior_accuracy"
+
+
+def check_accuracy(found: float, config: Config, where: str = "The prior") -> None:
+    """Refuse a prior that decodes too little, whether just trained or loaded."""
+    if found < config.prior_min_accuracy:
+        raise OmgError(
+            f"{where} decodes only {found:.1%} of the others' places "
+            f"(prior_min_accuracy={config.prior_min_accuracy}): it has collapsed or was trained "
+            f"too shortly. Lower prior_kl_weight={config.prior_kl_weight:g} or raise t_max of its "
+            "pre-training."
+        )
 
 
 class PriorLearner(Learner):
-    """Fits the prior VAE to the states of the frozen players' games, from every seat's view."""
+    """Fits the prior VAE to the states of the frozen players' games, each seen from the seat the
+    learning agent would have."""
 
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
@@ -47,7 +60,7 @@ class PriorLearner(Learner):
         self._optimiser.step()
         some = slice(None, None, max(1, len(encoded) // SAMPLED))
         accuracy = self.decoding_accuracy(encoded[some], rows.seats[some])
-        return {**{k: v.detach() for k, v in terms.items()}, "prior_accuracy": accuracy}
+        return {**{k: v.detach() for k, v in terms.items()}, ACCURACY: accuracy}
 
     @torch.no_grad()
     def decoding_accuracy(self, encoded: Tensor, seats: Tensor) -> Tensor:
@@ -61,16 +74,18 @@ class PriorLearner(Learner):
         close = (decoded - encoded).abs() < self._tolerance
         return close.flatten(1).all(1).to(torch.float32).mean()
 
-    def verdict(self, metrics: Mapping[str, float]) -> None:
+    def examine(self, batch: EpisodeBatch | None) -> dict[str, float]:
+        """The decoding accuracy of the finished prior; 0 if it has learned from nothing."""
+        if batch is None:
+            return {ACCURACY: 0.0}
+        packing = Packing.of(batch.filled, batch.raw("terminated"))
+        rows = self._team.rows.stored(batch, packing)
+        encoded = self._model.source(rows.state, rows.seats)
+        return {ACCURACY: float(self.decoding_accuracy(encoded, rows.seats))}
+
+    def verdict(self, found: Mapping[str, float]) -> None:
         """Refuse a prior that forgot what it should encode."""
-        found = metrics.get("prior_accuracy")
-        if found is not None and found < self._config.prior_min_accuracy:
-            raise OmgError(
-                f"The prior decodes only {found:.1%} of the others' places "
-                f"(prior_min_accuracy={self._config.prior_min_accuracy}): it has collapsed or was "
-                f"trained too shortly. Lower prior_kl_weight={self._config.prior_kl_weight:g} or "
-                "raise t_max."
-            )
+        check_accuracy(found[ACCURACY], self._config)
 
     def networks(self) -> Mapping[str, nn.Module]:
         return {k: v for k, v in self._team.networks().items() if k.endswith("/vae")}

@@ -62,8 +62,13 @@ class Learner(ABC):
     @abstractmethod
     def load_optimiser_state(self, state: dict[str, Any]) -> None: ...
 
-    def verdict(self, metrics: Mapping[str, float]) -> None:  # noqa: B027 - optional
-        """Called once at the end of training with the last means; may refuse the result."""
+    def examine(self, batch: EpisodeBatch | None) -> dict[str, float]:
+        """Called once at the end of training with stored episodes (None: there are too few);
+        what is found is written into meta.json."""
+        return {}
+
+    def verdict(self, found: Mapping[str, float]) -> None:  # noqa: B027 - optional
+        """Called when everything is saved, with what `examine` found; may refuse the result."""
 
     def after_load(self) -> None:  # noqa: B027 - optional
         """Called when network weights were replaced from outside (targets follow them)."""

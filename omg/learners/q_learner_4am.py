@@ -81,9 +81,11 @@ class LearningAgentQLearner(QLearner):
 
     def state_dict(self) -> dict[str, Any]:
         own = {"am": self._model_optimiser.state_dict()} if self._model_optimiser else {}
-        return {**super().state_dict(), **own}
+        return {**super().state_dict(), **own, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         if self._model_optimiser is not None:
             self._model_optimiser.load_state_dict(state["am"])
+        if "generator" in state:  # older states lack it; no shipped model draws from it
+            self._generator.set_state(state["generator"])

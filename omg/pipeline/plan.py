@@ -314,7 +314,7 @@ class _Planner:
             settings=wanted.model_dump(),
             needs=("pool", *(step.key for step in agents)),
             output=self._out / "crossplay.json",
-            leaves=("crossplay.csv", "summary.csv", "crossplay*.png", "replays"),
+            leaves=("crossplay.csv", "summary.csv", "paired.csv", "crossplay*.png", "replays"),
         )
 
     def report(self) -> Step:

@@ -91,6 +91,12 @@ def test_crossplay_prints_and_writes_everything(study: Path, tmp_path: Path) -> 
     assert {row["hit_ratio"] == "" for row in cells if row["method"] == "Naive"} == {True}
     with (tmp_path / "summary.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(content["summary"])
+    with (tmp_path / "paired.csv").open() as file:
+        paired = list(csv.DictReader(file))
+    assert {(row["method"], row["baseline"]) for row in paired} == {
+        ("iql_omg", "Naive"),
+        ("Naive", "iql_omg"),
+    }
     assert (tmp_path / "crossplay.png").read_bytes().startswith(b"\x89PNG")
     replays = sorted(path.name for path in (tmp_path / "replays").iterdir())
     assert replays == [

@@ -475,6 +475,24 @@ def test_a_side_without_members_is_refused(study: Path, tmp_path: Path) -> None:
         run_crossplay(runs(study, "naive-s1"), tmp_path / "pool", BOTH)
 
 
+def test_opponents_met_in_training_cannot_pass_for_unseen(study: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "pool"
+    shutil.copytree(study / "pool", moved)
+    OpponentPool.open(moved).split(["iql"])
+    with pytest.raises(OmgError, match=r"was trained with iql-200, which .* holds out now"):
+        run_crossplay([study / "naive-s1"], moved, Plan(splits=("heldout",), episodes=2))
+
+
+def test_a_permuted_agent_is_measured_beside_the_real_one(study: Path) -> None:
+    plan = Plan(splits=("train",), episodes=8, permute=True)
+    table = run_crossplay([study / "omg-s1", study / "naive-s1"], study / "pool", plan)
+    for cell in table.cells:
+        assert {"permuted_own_return", "permuted_discounted_return"} <= set(cell.metrics)
+    plain = run_crossplay([study / "omg-s1"], study / "pool", Plan(splits=("train",), episodes=8))
+    assert "permuted_own_return" not in plain.cells[0].metrics
+    assert plain.cells[0].metrics["own_return"] == table.cells[0].metrics["own_return"]
+
+
 def test_an_agent_without_a_pool_needs_one(study: Path, tmp_path: Path) -> None:
     agent = read_agent_run(changed(study, tmp_path, opponent_pool=""))
     with pytest.raises(OmgError, match="Give --pool"):

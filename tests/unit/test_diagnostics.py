@@ -166,6 +166,20 @@ def test_scripts_that_act_together_act_as_each_would_alone() -> None:
         view = env.step(joint)
 
 
+def test_held_out_players_are_not_drawn_in_pretraining(pool: Path, tmp_path: Path) -> None:
+    """Neither beside the learning seat nor in it, where a frozen player sits then."""
+    split = OpponentPool.create(tmp_path / "split")
+    for name in ("nearest_food", "highest_level"):
+        split.add_script(name)
+    for name in ("top_left", "centre", "random"):
+        split.add_script(name, split="heldout")
+    rollout = make_rollout(words(tmp_path / "split", *SUBGOALS, "--learner=am_learner"), copies=8)
+    mac = mac_of(rollout)
+    assert set(mac.players()) == {m.id for m in split.members("train")}
+    drawn = torch.cat([f.episodes["lineup"] for f in collect(rollout, 40)])
+    assert set(drawn.flatten().tolist()) == {0, 1}
+
+
 # --- recorded inference ------------------------------------------------------------------------
 
 
@@ -266,7 +280,12 @@ def test_the_hit_ratio_is_logged_in_tests_of_subgoal_agents(pool: Path, tmp_path
 
 
 def test_a_permuted_agent_is_fed_what_was_inferred_in_another_game(pool: Path) -> None:
-    rollout = make_rollout(words(pool, *SUBGOALS, "--subgoal_feature=both"), greedy=True)
+    rollout = make_rollout(
+        words(pool, *SUBGOALS, "--subgoal_feature=both", "--subgoal_posterior=mean"),
+        copies=4,
+        greedy=True,
+    )
+    rollout._carry["seat"][:] = torch.tensor([0, 1, 0, 2])
     mac = mac_of(rollout)
     permuted = mac.permuting()
     assert permuted.model is mac.model
@@ -293,8 +312,9 @@ def test_a_permuted_agent_is_fed_what_was_inferred_in_another_game(pool: Path) -
             if who is not permuted:
                 mean = torch.from_numpy(acted.extras["am_mean"].copy())
     latent = slice(0, 8)
-    assert torch.allclose(fed[1][:, latent], mean.roll(1, 0))
-    assert not torch.allclose(fed[1][:, latent], mean)
+    # copies 0 and 2 have the same seat and exchange; the others are alone in theirs
+    assert torch.allclose(fed[1][:, latent], mean[[2, 1, 0, 3]])
+    assert not torch.allclose(fed[1][0, latent], mean[0])
 
 
 def test_the_supervised_ablation_learns_the_selected_subgoal_itself(pool: Path) -> None:

@@ -17,14 +17,14 @@ from omg.config.loader import load_command_line
 from omg.config.team import check_team_size, parse_team
 from omg.controllers.basic import BasicMAC
 from omg.controllers.multi_module import MultiModuleMAC
-from omg.controllers.roster import frozen_modules
+from omg.controllers.roster import _check_fits, frozen_modules
 from omg.envs.registry import make_batched
 from omg.main import train
 from omg.opponents.pool import OpponentPool
 from omg.runners.rollout import Finished, Rollout
 from omg.storage.files import load_tensors
 from omg.telemetry.logger import read_metrics
-from omg.types import OmgError
+from omg.types import EnvSpec, OmgError
 
 CPU = torch.device("cpu")
 KEY = {"key": "Foraging-6x6-3p-2f-v3", "max_episode_steps": 12}
@@ -300,3 +300,13 @@ def test_a_team_that_was_fed_the_state_is_refused_where_the_widths_differ(
     words = [w for w in team_words(trained, f"--local_results_path={tmp_path}") if w not in TASK]
     with pytest.raises(OmgError, match="was trained with inputs of width"):
         train([*words, *task])
+
+
+def test_a_member_that_does_not_say_what_it_sees_is_refused() -> None:
+    spec = EnvSpec(name="x", n_agents=2, n_actions=3, obs_dim=4, state_dim=5, episode_limit=9)
+    seen = {"obs_is_state": False, "obs_last_action": True, "obs_agent_id": True}
+    policy: dict[str, Any] = {"input_dim": 4 + 3 + 2, "policy_model": "rnn", **seen}
+    _check_fits("m", policy, spec)
+    for key in policy:
+        with pytest.raises(OmgError, match=f"m does not say its {key}"):
+            _check_fits("m", {k: v for k, v in policy.items() if k != key}, spec)

@@ -269,10 +269,12 @@ def test_the_opponents_part_is_ordered_from_the_own_seat_and_leaves_it_out() -> 
         assert place.tolist() == [[2, 2, 4, 4], [2, 2, -2, -2], [-4, -4, -2, -2]]
 
 
-def test_an_environment_that_declares_no_owners_cannot_encode_the_opponents_part() -> None:
+def test_where_nobody_says_whose_features_are_whose_a_subgoal_encodes_the_whole_state() -> None:
     spec = EnvSpec(name="x", n_agents=2, n_actions=2, obs_dim=1, state_dim=4, episode_limit=5)
-    with pytest.raises(OmgError, match="agent_features"):
-        SubgoalSource(spec, whole=False)
+    source = SubgoalSource(spec, whole=False)
+    state, seats = torch.arange(8.0).view(2, 4), torch.tensor([0, 1])
+    assert torch.equal(source(state, seats), state)
+    assert torch.equal(source.place(state + 1, state, seats), state + 1)
 
 
 def test_an_update_trains_policy_and_inference_and_leaves_the_prior_alone(pool: Path) -> None:
@@ -377,6 +379,25 @@ def test_a_prior_fed_with_the_state_where_the_agent_sees_observations_is_explain
 ) -> None:
     with pytest.raises(OmgError, match="obs_is_state"):
         run(pool, tmp_path, f"--init_param_path={prior}", "--obs_is_state=True")
+
+
+def test_a_fixed_step_beyond_the_horizon_is_refused(pool: Path) -> None:
+    with pytest.raises(OmgError, match="subgoal_horizon=4"):
+        make_rollout(words(pool, "--subgoal_mode=fixed", "--subgoal_fixed_k=5"))
+
+
+def test_a_refused_prior_cannot_be_loaded_by_the_agent(pool: Path, tmp_path: Path) -> None:
+    common = [f"--local_results_path={tmp_path}", "--prior_min_accuracy=0.99"]
+    with pytest.raises(OmgError, match="decodes only"):
+        train([*words(pool, *common, "--learner=am_learner", "--run_name=prior")])
+    with pytest.raises(OmgError, match=r"prior.* decodes only"):
+        train([*words(pool, *common, f"--init_param_path={tmp_path / 'prior'}")])
+
+
+def test_a_prior_that_has_learned_nothing_is_refused(pool: Path, tmp_path: Path) -> None:
+    common = [f"--local_results_path={tmp_path}", "--prior_min_accuracy=0.5", "--t_max=8"]
+    with pytest.raises(OmgError, match=r"decodes only 0\.0%"):
+        train([*words(pool, *common, "--learner=am_learner", "--run_name=prior")])
 
 
 def test_a_collapsed_prior_is_refused_with_the_weight_to_lower(pool: Path, tmp_path: Path) -> None:

@@ -166,6 +166,20 @@ def test_values_send_no_gradient_into_the_model_and_the_model_learns_by_its_own_
     assert any(not torch.equal(a, b) for a, b in zip(before, mac.model.parameters(), strict=True))
 
 
+def test_what_a_model_draws_while_learning_goes_on_from_the_saved_state(pool: Path) -> None:
+    rollout = make_rollout(words(pool, "none_am"))
+    mac = rollout.mac
+    assert isinstance(mac, MultiModuleMAC)
+    learner, other = (
+        LearningAgentQLearner(config=mac._config, spec=rollout.env.spec, mac=mac, device=CPU)
+        for _ in range(2)
+    )
+    torch.rand(3, generator=learner._generator)
+    other.load_state_dict(learner.state_dict())
+    ahead, same = (torch.rand(5, generator=each._generator) for each in (learner, other))
+    assert torch.equal(ahead, same)
+
+
 @pytest.mark.parametrize("model", TRAINED_BY_4AM)
 def test_every_model_trains_saves_and_resumes_exactly(
     pool: Path, tmp_path: Path, model: str

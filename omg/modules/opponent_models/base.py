@@ -23,7 +23,9 @@ class ModelRows:
     last_action: Tensor  # [R], -1 before the first
     others_last: Tensor  # [R, N-1], the others' last actions, -1 before the first
     seats: Tensor  # [R]
-    state: Tensor  # [R, S], scaled; only diagnostic models and training targets may use it
+    # [R, S], scaled. An acting model may read its own agent's columns; the others are for
+    # diagnostic models and training targets.
+    state: Tensor
     others_actions: Tensor | None = None  # [R, N-1], what they did at this moment; training only
     foresight: Tensor | None = None  # [R, N-1, W], their features to come; the oracle only
 

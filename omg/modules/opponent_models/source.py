@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec
 
 
 class SubgoalSource(nn.Module):
@@ -16,11 +16,7 @@ class SubgoalSource(nn.Module):
         super().__init__()
         self._agents = spec.n_agents
         blocks = spec.agent_features
-        if not whole and not blocks:
-            raise OmgError(
-                f"subgoal_source=opponents needs to know which features of {spec.name}'s state "
-                "belong to which agent. Give EnvSpec.agent_features, or use subgoal_source=state."
-            )
+        whole = whole or not blocks  # an environment that does not say whose is whose: all of it
         owned = {column for block in blocks for column in block}
         common = [c for c in range(spec.state_dim) if c not in owned]
         rows = []
