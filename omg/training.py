@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from omg.components.episode_batch import EpisodeBatch
 from omg.components.replay_buffer import ReplayBuffer
 from omg.config.schema import Config
 from omg.controllers.base import Controller
@@ -175,7 +176,7 @@ class TrainingLoop:
                     self._test()
                 self._log_training(force=True)
                 self.console.progress(counters.env_steps, self.logger.latest, force=True)
-                self._found = self._examine()
+                self._found = self.parts.learner.examine(self._examined)
                 if config.save_model:
                     self._save(str(counters.env_steps))
                 self._save_resume()
@@ -269,12 +270,13 @@ class TrainingLoop:
             if parts.config.save_model:
                 self._save("best")
 
-    def _examine(self) -> dict[str, float]:
+    def _examined(self) -> EpisodeBatch | None:
+        """Episodes to examine the finished learner with; drawn beside the run's own stream."""
         parts, count = self.parts, self.parts.numbers.batch_episodes
         if not (self.counters.updates and parts.buffer.can_sample(count)):
-            return parts.learner.examine(None)
+            return None
         batch = parts.buffer.sample(count, np.random.default_rng(parts.config.seed))
-        return parts.learner.examine(batch.to(parts.device))
+        return batch.to(parts.device)
 
     def _save(self, name: str) -> None:
         parts = self.parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -74,8 +74,9 @@ class PriorLearner(Learner):
         close = (decoded - encoded).abs() < self._tolerance
         return close.flatten(1).all(1).to(torch.float32).mean()
 
-    def examine(self, batch: EpisodeBatch | None) -> dict[str, float]:
+    def examine(self, sample: Callable[[], EpisodeBatch | None]) -> dict[str, float]:
         """The decoding accuracy of the finished prior; 0 if it has learned from nothing."""
+        batch = sample()
         if batch is None:
             return {ACCURACY: 0.0}
         packing = Packing.of(batch.filled, batch.raw("terminated"))

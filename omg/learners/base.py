@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -62,9 +62,9 @@ class Learner(ABC):
     @abstractmethod
     def load_optimiser_state(self, state: dict[str, Any]) -> None: ...
 
-    def examine(self, batch: EpisodeBatch | None) -> dict[str, float]:
-        """Called once at the end of training with stored episodes (None: there are too few);
-        what is found is written into meta.json."""
+    def examine(self, sample: Callable[[], EpisodeBatch | None]) -> dict[str, float]:
+        """Called once at the end of training; `sample` draws stored episodes (None: too few).
+        What is found is written into meta.json."""
         return {}
 
     def verdict(self, found: Mapping[str, float]) -> None:  # noqa: B027 - optional
