@@ -240,7 +240,10 @@ def test_dry_run_prints_every_command_and_touches_nothing(tmp_path: Path) -> Non
     stages = [line.removeprefix("# ") for line in lines if line.startswith("#")]
     assert stages == ["opponents", "pool", "priors", "agents", "crossplay", "report"]
     runs = [line for line in lines if line.startswith("omg train ")]
-    assert len(runs) == 9 + 1 + 15
+    spec = read_spec(*find_pipeline("foraging"))
+    opponents = sum(len(entry.seeds) for entry in spec.opponents.runs)
+    agents = sum(len(method.seeds or spec.agents.seeds) for method in spec.agents.methods)
+    assert len(runs) == opponents + len(spec.priors) + agents
     assert all("--env-config=foraging" in line and "--lr=0.25" in line for line in runs)
     assert not out.exists()
 
