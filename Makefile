@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help setup demo test lint bench clean
 
 help:
-	@echo "make demo   set up .venv, run the whole story in ten minutes: opponents, OMG, rivals, report (results/demo)"
+	@echo "make demo   set up .venv, run the whole story in five minutes: opponents, OMG, rivals, report (results/demo)"
 	@echo "make test   set up .venv, run ruff, mypy, import-linter and pytest"
 	@echo "make bench  set up .venv, compare with a PyMARL-style reference and lbforaging"
 

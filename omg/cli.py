@@ -75,7 +75,7 @@ def demo(
     results: str = typer.Option("results", help="where the folder 'demo' is made"),
     jobs: int = typer.Option(0, min=0, help="runs at a time; 0: one per core"),
 ) -> None:
-    """The whole story in ten minutes: opponents, prior, OMG and its rivals, cross-play, report."""
+    """The whole story in five minutes: opponents, prior, OMG and its rivals, cross-play, report."""
 
     def action() -> None:
         from omg.demo import run_demo
