@@ -11,6 +11,19 @@ from omg.components.scheme import Field, Scheme
 SEAT = "agent_idx"
 
 
+def other_seats(seats_R: Tensor, n_agents: int) -> Tensor:
+    """The other seats in order from the own one on (next seat first), [R, N-1]: the order in
+    which everything about the others is kept, so that a model works in every seat."""
+    steps = torch.arange(1, n_agents, device=seats_R.device)
+    return (seats_R.unsqueeze(1) + steps) % n_agents
+
+
+def relative_others(per_seat_RN: Tensor, seats_R: Tensor) -> Tensor:
+    """The other seats' values [R, N, …] in that order, [R, N-1, …]."""
+    rows = torch.arange(len(seats_R), device=seats_R.device).unsqueeze(1)
+    return per_seat_RN[rows, other_seats(seats_R, per_seat_RN.shape[1])]
+
+
 def one_seat_scheme(scheme: Scheme) -> Scheme:
     """The same fields for a single agent; a reward per agent becomes that agent's reward."""
     fields = dict(scheme.fields)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from omg.components.learning_agent import relative_others
 from omg.config.schema import Config
 from omg.controllers.base import Carry, StepView
 from omg.envs import BatchedEnv, make_batched
@@ -50,8 +51,7 @@ class Foresight:
                 f"oracle_kind=future plays copies of running games ahead, which {self._spec.name} "
                 "does not allow. Use oracle_kind=target or another am_model."
             )
-        seat = carry["seat"].numpy()
-        copies, agents = len(seat), self._spec.n_agents
+        copies, agents = len(carry["seat"]), self._spec.n_agents
         env = self._env(copies)
         env.restore(view.snapshot())
         carry = dict(carry)
@@ -78,5 +78,4 @@ class Foresight:
                 last_actions=actions.to(device),
             )
         players = state[:, self._columns.ravel()].reshape(copies, agents, -1)
-        order = (seat[:, None] + np.arange(1, agents)) % agents
-        return torch.from_numpy(players[np.arange(copies)[:, None], order]).to(device)
+        return relative_others(torch.from_numpy(players), carry["seat"]).to(device)

@@ -6,20 +6,13 @@ import torch
 from torch import Tensor
 
 from omg.components.episode_batch import EpisodeBatch
-from omg.components.learning_agent import SEAT
+from omg.components.learning_agent import SEAT, relative_others
 from omg.controllers.base import StepView
 from omg.controllers.inputs import InputSettings
 from omg.functional.packing import Packing
 from omg.modules.opponent_models import ModelRows
 
 FORESIGHT = "foresight"  # the field of an episode that holds it
-
-
-def relative_others(per_seat_RN: Tensor, seats_R: Tensor) -> Tensor:
-    """The other seats' values in order from the own seat on, [R, N-1]."""
-    agents = per_seat_RN.shape[1]
-    steps = torch.arange(1, agents, device=per_seat_RN.device)
-    return per_seat_RN.gather(1, (seats_R.unsqueeze(1) + steps) % agents)
 
 
 class ModelRowBuilder:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from omg.components.episode_batch import EpisodeBatch
-from omg.components.learning_agent import SEAT
+from omg.components.learning_agent import SEAT, relative_others
 from omg.components.scheme import Field
 from omg.config.schema import Config
 from omg.controllers.base import Acted, Carry, Controller, StepView
@@ -107,10 +107,7 @@ class MultiModuleMAC(Controller):
             known = group.targets(seats, members, carry[name][b, n])
             assert known is not None
             found[b, n] = known
-        steps = torch.arange(1, agents)
-        order = (carry["seat"].unsqueeze(1) + steps) % agents
-        rows = torch.arange(len(found)).unsqueeze(1)
-        return found[rows, order].to(self._device)
+        return relative_others(found, carry["seat"]).to(self._device)
 
     def initial_carry(self, n_copies: int) -> Carry:
         agents, device = self._spec.n_agents, self._device

@@ -95,6 +95,7 @@ class Host:
 
     def start(self, _: None) -> tuple[EnvSpec, bool]:
         """Make the environment."""
+        # What our own parent process handed over when it started us; never read from a file.
         factory = pickle.loads(self._order.factory)
         order = self._order
         self._env = factory(n_copies=order.n_copies, first_copy=order.first_copy)

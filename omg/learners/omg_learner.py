@@ -152,17 +152,15 @@ class OMGLearner(QLearner):
         outputs, _ = network.step(inputs_R1I.squeeze(1), hidden_RH, seats_R)
         return outputs
 
-    def _fed(
-        self, update: _Update, slots: Tensor, subgoal: Tensor, decoded: Tensor | None = None
-    ) -> Tensor:
+    def _fed(self, update: _Update, slots: Tensor, subgoal: Tensor) -> Tensor:
         """Inputs at some slots with the features of given subgoals, [K, 1, I]."""
-        feature = self._model.features(subgoal, update.rows.take(slots), decoded)
+        feature = self._model.features(subgoal, update.rows.take(slots))
         return torch.cat([update.plain[slots], feature.unsqueeze(1)], -1)
 
     def _unroll(self, update: _Update, subgoal: Tensor) -> _Played:
         """The policy's network over whole episodes with a subgoal [P, G] at every slot."""
-        everywhere = torch.arange(len(subgoal), device=subgoal.device)
-        inputs = self._fed(update, everywhere, subgoal)
+        feature = self._model.features(subgoal, update.rows)
+        inputs = torch.cat([update.plain, feature.unsqueeze(1)], -1)
         q, hidden = self._policy.unroll_states(inputs, update.packing, seats=update.seats)
         return _Played(inputs, q, hidden)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from omg.components.learning_agent import relative_others
 from omg.config.loader import load_command_line
-from omg.controllers.model_rows import relative_others
 from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.packing import Packing
 from omg.learners.base import Progress

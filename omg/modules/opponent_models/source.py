@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from omg.components.learning_agent import other_seats
 from omg.types import EnvSpec
 
 
@@ -48,9 +49,7 @@ class SubgoalSource(nn.Module):
         others = self._agents - 1
         if not self._whole:
             return encoded[:, : others * self.width].reshape(len(encoded), others, self.width)
-        steps = torch.arange(1, self._agents, device=seats.device)
-        order = (seats.unsqueeze(1) + steps) % self._agents
-        columns = self._blocks[order].flatten(1)
+        columns = self._blocks[other_seats(seats, self._agents)].flatten(1)
         return encoded.gather(1, columns).view(len(encoded), others, self.width)
 
     def ahead(self, features: Tensor, state: Tensor, seats: Tensor) -> Tensor:
