@@ -101,6 +101,45 @@ def plot(
     _run(action)
 
 
+@app.command("algorithms")
+def list_algorithms(
+    as_json: bool = typer.Option(False, "--json", help="everything about them, for programs"),
+) -> None:
+    """The shipped algorithms (--config) and what each can do."""
+
+    def action() -> None:
+        from omg.algorithms import algorithms, as_plain
+
+        rows = algorithms()
+        if as_json:
+            import json
+
+            typer.echo(json.dumps(as_plain(rows), indent=2, ensure_ascii=False))
+            return
+        for learns, title in (
+            ("a team", "Train a whole team"),
+            ("one agent among others", "Train one agent among others (a pool, or a team string)"),
+        ):
+            table = Table(
+                *("--config", "learning", "reward", "network", "with", "what it is"),
+                title=title,
+                title_justify="left",
+            )
+            for row in rows:
+                if row.learns == learns:
+                    extra = ", ".join(filter(None, (row.opponent_model, row.parts)))
+                    table.add_row(
+                        row.name, row.learning, row.reward, row.network, extra or "-", row.about
+                    )
+            _console().print(table)
+        typer.echo(
+            "All act in games with discrete actions and take every network (policy_model=rnn, "
+            "mlp, idv_rnn); recurrent by default where the network is an rnn."
+        )
+
+    _run(action)
+
+
 @config_app.command("show", context_settings=FREE_FORM)
 def config_show(context: typer.Context) -> None:
     """The merged configuration of a command line, with the origin of each value."""

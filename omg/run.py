@@ -26,6 +26,7 @@ from omg.learners.am_learner import ACCURACY, check_accuracy
 from omg.runners import RUNNERS
 from omg.runners.builders import copies_in_tests, copies_in_training
 from omg.runners.rollout import Rollout
+from omg.runners.waves import Waves
 from omg.storage.files import load_tensors
 from omg.storage.models import check_meta, find_model_folder, load_networks
 from omg.storage.run_folder import RunFolder
@@ -176,9 +177,11 @@ class Run:
         )
         scheme = fields.extend(mac.record_fields())
         tested = mac.recording()
+        numbers = EffectiveNumbers.of(config, learner, spec.n_agents)
+        on_policy = learner.able.on_policy
         buffer = ReplayBuffer(
             scheme,
-            capacity=config.buffer_size,
+            capacity=numbers.batch_episodes if on_policy else config.buffer_size,
             max_seq_length=spec.episode_limit + 1,
             device="cpu" if config.buffer_cpu_only else device,
         )
@@ -189,12 +192,13 @@ class Run:
             "reward_scalarisation": config.reward_scalarisation,
             "gamma": config.gamma,
         }
+        rollout = Rollout(env=train_env, mac=mac, scheme=scheme, stream="train", **shared)
         self.parts = Parts(
             config=config,
             mac=mac,
             learner=learner,
             buffer=buffer,
-            rollout=Rollout(env=train_env, mac=mac, scheme=scheme, stream="train", **shared),
+            rollout=Waves(rollout) if on_policy else rollout,
             tester=Rollout(
                 env=test_env,
                 mac=tested,
@@ -204,7 +208,7 @@ class Run:
                 **shared,
             ),
             sampler=seeds.numpy("replay"),
-            numbers=EffectiveNumbers.of(config, learner, spec.n_agents),
+            numbers=numbers,
             meta={**model_meta(config, spec, mac.describe()), "players": mac.players()},
             device=device,
         )
@@ -222,7 +226,8 @@ class Run:
             "environment": f"{spec.name}: {spec.n_agents} agents, {spec.n_actions} actions, "
             f"observation {spec.obs_dim}, state {spec.state_dim}, limit {spec.episode_limit}",
             "policy": f"{config.mac} with {config.policy_model}, {weights:,} parameters on "
-            f"{self.device}, {config.learner}, mixer {config.mixer or 'none'}",
+            f"{self.device}, {config.learner}, "
+            + (f"critic {config.critic}" if config.critic else f"mixer {config.mixer or 'none'}"),
             "tests": f"{config.test_nepisode} episodes on {test_copies} "
             f"{'copy' if test_copies == 1 else 'copies'}",
         }
@@ -231,15 +236,25 @@ class Run:
                 "rollouts": f"runner {config.runner}, {copies} "
                 f"{'copy' if copies == 1 else 'copies'}, {parts.numbers.t_max:,} steps, "
                 f"seed {config.seed}",
-                "updates": f"{parts.numbers.updates_per_episode:g} per episode, "
-                f"{parts.numbers.batch_episodes} episodes each, from the first "
-                f"{parts.numbers.batch_episodes} episodes on",
-                "replay": f"{config.buffer_size:,} episodes, "
-                f"{parts.buffer.scheme.bytes_per_step()} bytes per step, up to "
-                f"{human_bytes(parts.buffer.byte_estimate())}",
+                **self._learning_rows(),
             }
         rows = {name: value for name, value in rows.items() if value}
         self.console.header(f"{state} {config.name} on {config.env}", rows)
+
+    def _learning_rows(self) -> dict[str, str]:
+        parts = self.parts
+        memory = (
+            f"{parts.buffer.scheme.bytes_per_step()} bytes per step, up to "
+            f"{human_bytes(parts.buffer.byte_estimate())}"
+        )
+        episodes = parts.numbers.batch_episodes
+        if parts.learner.able.on_policy:
+            return {"updates": f"one per {episodes} episodes of the present policy, {memory}"}
+        return {
+            "updates": f"{parts.numbers.updates_per_episode:g} per episode, {episodes} episodes "
+            f"each, from the first {episodes} episodes on",
+            "replay": f"{parts.buffer.capacity:,} episodes, {memory}",
+        }
 
     def load_checkpoint(self, *, for_training: bool) -> Path:
         """Load what checkpoint_path names; a mismatch is explained before anything changes."""
@@ -271,7 +286,7 @@ class Run:
     def _load_prior(self) -> None:
         """A subgoal agent needs the prior of the pre-training stage."""
         config = self.config
-        if config.learner != "omg_learner" or config.evaluate or config.checkpoint_path:
+        if not self.parts.learner.needs_prior or config.evaluate or config.checkpoint_path:
             return
         name = config.train_alg or config.name
         if not config.init_param_path:

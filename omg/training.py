@@ -22,7 +22,9 @@ from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.evaluation.testing import concatenate, run_test
 from omg.learners.base import Learner, Metrics, Progress
+from omg.runners.builders import copies_in_training
 from omg.runners.rollout import EpisodeStats, Finished, Rollout
+from omg.runners.waves import Waves
 from omg.storage.models import prune_models, save_models
 from omg.storage.run_folder import RunFolder
 from omg.telemetry.console import RunConsole
@@ -120,6 +122,10 @@ class EffectiveNumbers:
     def of(cls, config: Config, learner: Learner, n_agents: int) -> EffectiveNumbers:
         factor = n_agents if learner.learns_one_seat else 1
         batch_episodes = config.batch_size * factor
+        if learner.able.on_policy:  # whole waves, each episode used once
+            wave = copies_in_training(config)
+            batch_episodes = -(-batch_episodes // wave) * wave
+            return cls(config.t_max * factor, batch_episodes, 1 / batch_episodes)
         if batch_episodes > config.buffer_size:
             raise OmgError(
                 f"learner={config.learner} samples batch_size x agents = {batch_episodes} "
@@ -136,7 +142,7 @@ class Parts:
     mac: Controller
     learner: Learner
     buffer: ReplayBuffer
-    rollout: Rollout
+    rollout: Rollout | Waves
     tester: Rollout
     sampler: np.random.Generator
     numbers: EffectiveNumbers
@@ -188,7 +194,7 @@ class TrainingLoop:
     def _step(self) -> None:
         config, counters = self.parts.config, self.counters
         finished = self.parts.rollout.step(counters.env_steps)
-        counters.env_steps += self.parts.rollout.env.n_copies
+        counters.env_steps += self.parts.rollout.stepped_last
         if finished is not None:
             self._take(finished)
             self._learn()
@@ -218,14 +224,20 @@ class TrainingLoop:
         if not parts.buffer.can_sample(parts.numbers.batch_episodes):
             counters.owed = 0.0
             return
+        if parts.learner.able.on_policy:
+            counters.owed = 0.0
+            self._update(parts.buffer.take_all())
         while counters.owed >= 1.0:
             counters.owed -= 1.0
-            batch = parts.buffer.sample(parts.numbers.batch_episodes, parts.sampler)
-            metrics = parts.learner.train(batch.to(parts.device), counters.progress())
-            counters.updates += 1
-            if parts.config.debug:
-                self._check_finite(metrics)
-            self._means.add(metrics)
+            self._update(parts.buffer.sample(parts.numbers.batch_episodes, parts.sampler))
+
+    def _update(self, batch: EpisodeBatch) -> None:
+        parts, counters = self.parts, self.counters
+        metrics = parts.learner.train(batch.to(parts.device), counters.progress())
+        counters.updates += 1
+        if parts.config.debug:
+            self._check_finite(metrics)
+        self._means.add(metrics)
 
     def _check_finite(self, metrics: Mapping[str, Any]) -> None:
         for name, value in metrics.items():

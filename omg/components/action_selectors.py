@@ -15,7 +15,9 @@ from omg.registry import Registry
 class ActionSelector(Protocol):
     """Chooses one action per row; `env_steps` drives the schedule, `greedy` switches it off."""
 
-    def __init__(self, *, epsilon: DecayThenFlat, temperature: float) -> None: ...
+    def __init__(
+        self, *, epsilon: DecayThenFlat, temperature: float, mask_before_softmax: bool
+    ) -> None: ...
 
     def select(
         self,
@@ -49,7 +51,13 @@ def _sample(probabilities: Tensor, generator: torch.Generator) -> Tensor:
 class EpsilonGreedy:
     """The best action, or with probability ε a uniformly random one."""
 
-    def __init__(self, *, epsilon: DecayThenFlat, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        epsilon: DecayThenFlat,
+        temperature: float = 1.0,
+        mask_before_softmax: bool = True,
+    ) -> None:
         self.epsilon = epsilon
 
     def select(
@@ -74,16 +82,28 @@ class EpsilonGreedy:
 class Multinomial:
     """Samples softmax(outputs / temperature) mixed with an ε share of the uniform choice."""
 
-    def __init__(self, *, epsilon: DecayThenFlat, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        epsilon: DecayThenFlat,
+        temperature: float = 1.0,
+        mask_before_softmax: bool = True,
+    ) -> None:
         self.epsilon = epsilon
         self.temperature = temperature
+        self._mask_first = mask_before_softmax
 
     def probabilities(self, outputs: Tensor, avail: Tensor, *, env_steps: int) -> Tensor:
-        """(1 - ε) softmax + ε / available actions, zero where unavailable."""
-        logits = (outputs / self.temperature).masked_fill(~avail, -torch.inf)
-        uniform = avail / avail.sum(-1, keepdim=True)
-        share = self._floor(env_steps)
-        return (1 - share) * logits.softmax(-1) + share * uniform
+        """(1 - ε) softmax + ε / available actions, zero where unavailable. Masked before the
+        softmax, unavailable actions take no part in it; masked behind it, the softmax and the ε
+        share run over all actions and what is left of the available ones is rescaled."""
+        logits, share = outputs / self.temperature, self._floor(env_steps)
+        if self._mask_first or share == 0.0:  # without a share the order makes no difference
+            soft = logits.masked_fill(~avail, -torch.inf).softmax(-1)
+            return (1 - share) * soft + share * avail / avail.sum(-1, keepdim=True)
+        mixed = (1 - share) * logits.softmax(-1) + share / outputs.shape[-1]
+        left = mixed.masked_fill(~avail, 0.0)
+        return left / left.sum(-1, keepdim=True)
 
     def _floor(self, env_steps: int) -> float:
         return self.epsilon(env_steps)

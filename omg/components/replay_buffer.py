@@ -101,6 +101,16 @@ class ReplayBuffer:
         sampled: EpisodeBatch = self._store[torch.from_numpy(chosen), :steps]
         return sampled
 
+    def take_all(self) -> EpisodeBatch:
+        """All episodes, oldest first, cut to the longest; the buffer is empty afterwards."""
+        count = self.episodes_in_buffer
+        first = self._next if count == self.capacity else 0
+        order = (first + np.arange(count)) % self.capacity
+        steps = int(self._lengths[order].max()) if count else 0
+        taken: EpisodeBatch = self._store[torch.from_numpy(order), :steps]
+        self.episodes_in_buffer = self._next = 0
+        return taken
+
     def byte_estimate(self) -> int:
         """Bytes of the full buffer."""
         return self.capacity * self.scheme.bytes_per_episode(self.max_seq_length)

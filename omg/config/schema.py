@@ -169,6 +169,7 @@ class PolicySection(Section):
     epsilon_anneal_time: Count
     epsilon_decay: Literal["linear", "exp"]
     temperature: Positive
+    mask_before_softmax: bool
 
 
 class TeamSection(Section):
@@ -197,6 +198,11 @@ class OpponentModelSection(Section):
     oracle_kind: Literal["future", "target"]
     oracle_steps: Count
     store_inference: bool
+    am_feature: Literal["latent", "decoded", "both"]
+    am_present: bool
+    am_history: bool
+    liam_embed_dim: Count
+    liam_action_weight: Annotated[Real, Field(ge=0)]
 
 
 class SubgoalSection(Section):
@@ -239,6 +245,27 @@ class QLearningSection(Section):
     hypernet_embed: Count
     target_update_interval: Count
     target_update_tau: Unit
+    qtran_arch: Literal["qtran_paper", "coma_critic"]
+    opt_loss: Annotated[Real, Field(ge=0)]
+    nopt_min_loss: Annotated[Real, Field(ge=0)]
+
+
+class PolicyGradientSection(Section):
+    """Actors and their critics: COMA, PPO."""
+
+    critic: Annotated[str | None, BeforeValidator(_none)]
+    critic_hidden_dims: tuple[Count, ...] = Field(min_length=1)
+    critic_lr: Positive
+    critic_train_mode: Literal["batch", "seq"]
+    td_lambda: Unit
+    gae_lambda: Unit
+    entropy_coef: Annotated[Real, Field(ge=0)]
+    ppo_epochs: Count
+    ppo_minibatches: Count
+    eps_clip: Positive
+    value_clip: Annotated[Real, Field(ge=0)]
+    standardise_values: bool
+    standardise_advantages: bool
 
 
 class Config(
@@ -251,6 +278,7 @@ class Config(
     OpponentModelSection,
     SubgoalSection,
     QLearningSection,
+    PolicyGradientSection,
 ):
     """Every key of a run. Built by `omg.config.loader`, never changed afterwards."""
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from omg.components.episode_batch import EpisodeBatch
 from omg.components.transforms import OneHot
 from omg.controllers.base import StepView
+from omg.controllers.present import PresentOthers
 from omg.functional.packing import Packing
 from omg.types import EnvSpec
 
@@ -29,8 +30,9 @@ class InputSettings:
 
 
 class InputBuilder:
-    """Builds [observation | last action one-hot | seat one-hot], PyMARL's order, and behind it
-    what an opponent model contributes."""
+    """Builds [observation | last action one-hot | seat one-hot], PyMARL's order, then where
+    `present` is given the others' present features, and behind it what an opponent model
+    contributes."""
 
     def __init__(
         self,
@@ -39,13 +41,15 @@ class InputBuilder:
         *,
         device: torch.device,
         feature_dim: int = 0,
+        present: PresentOthers | None = None,
     ) -> None:
         self.settings = settings
+        self._present = present
         self.own_dim = spec.state_dim if settings.obs_is_state else spec.obs_dim
         self.n_agents = spec.n_agents
         self._one_hot = OneHot(spec.n_actions)
         self._seats = torch.eye(spec.n_agents, device=device)
-        self.dim = self.own_dim + feature_dim
+        self.dim = self.own_dim + feature_dim + (present.dim if present else 0)
         self.dim += spec.n_actions if settings.obs_last_action else 0
         self.dim += spec.n_agents if settings.obs_agent_id else 0
 
@@ -67,6 +71,9 @@ class InputBuilder:
         if self.settings.obs_agent_id:
             one_hot = self._seats if seats is None else self._seats[seats]
             parts.append(one_hot.expand(*lead, self.n_agents))
+        if self._present is not None:
+            all_seats = torch.arange(self.n_agents, device=state.device)
+            parts.append(self._present(state, all_seats.expand(lead) if seats is None else seats))
         return torch.cat(parts, -1)
 
     def step(self, view: StepView, seats: Tensor | None = None) -> Tensor:

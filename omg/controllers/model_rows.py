@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -18,8 +20,10 @@ FORESIGHT = "foresight"  # the field of an episode that holds it
 class ModelRowBuilder:
     """Builds `ModelRows` with the policy's own input settings."""
 
-    def __init__(self, settings: InputSettings, *, state_scale: float) -> None:
-        self._settings, self.state_scale = settings, state_scale
+    def __init__(
+        self, settings: InputSettings, *, state_scale: float, obs_scale: float = 1.0
+    ) -> None:
+        self._settings, self.state_scale, self._obs_scale = settings, state_scale, obs_scale
 
     def _build(
         self,
@@ -61,6 +65,12 @@ class ModelRowBuilder:
             packing.pack(batch["actions"]),
             self._foresight(batch, packing),
         )
+
+    def training(self, batch: EpisodeBatch, packing: Packing) -> ModelRows:
+        """As `stored`, with what the others saw at every slot, which nobody knows while acting."""
+        rows = self.stored(batch, packing)
+        seen = relative_others(packing.pack(batch.raw("obs")), rows.seats)
+        return replace(rows, others_obs=seen.to(torch.float32) * self._obs_scale)
 
     @staticmethod
     def _foresight(batch: EpisodeBatch, packing: Packing) -> Tensor | None:

@@ -51,13 +51,18 @@ class MultiModuleMAC(Controller):
         if sharing is None:
             self.model = build_model(config, spec).to(device)
             self.policy = Policy(
-                config=config, spec=spec, device=device, feature_dim=self.model.feature_dim
+                config=config,
+                spec=spec,
+                device=device,
+                feature_dim=self.model.feature_dim,
+                shows_others=config.am_present,
             )
         else:
             self.model, self.policy = sharing.model, sharing.policy
         self.rows = ModelRowBuilder(
             self.policy.inputs.settings,
             state_scale=spec.state_scale if config.scale_inputs else 1.0,
+            obs_scale=spec.obs_scale if config.scale_inputs else 1.0,
         )
         self._foresight = self._new_foresight() if self.model.needs_foresight else None
         self._groups = torch.from_numpy(self.roster.group_of)
@@ -181,17 +186,13 @@ class MultiModuleMAC(Controller):
     def _exchanged(
         self, inferred: Inferred, known: ModelRows, generator: torch.Generator
     ) -> Tensor:
-        """Features of what was inferred in another copy with the same seat: its subgoal, seen
-        from one's own place where the model has subgoals. Alone in its seat, a copy keeps its
-        own."""
+        """Features of what was inferred in another copy with the same seat. Alone in its seat, a
+        copy keeps its own."""
         donor = torch.arange(len(known.seats))
         for seat in set(known.seats.tolist()):
             rows = (known.seats == seat).nonzero(as_tuple=True)[0].cpu()
             donor[rows] = rows.roll(1)
-        if isinstance(self.model, SubgoalModel):
-            mean, log_var = (inferred.record[name][donor] for name in ("am_mean", "am_log_var"))
-            return self.model.features(self.model.inferred(mean, log_var, generator), known)
-        return inferred.feature[donor]
+        return self.model.exchanged(inferred, donor, known, generator)
 
     def _extras(self, inferred: Inferred, foreseen: Tensor | None) -> dict[str, NDArray[Any]]:
         kept = dict(inferred.record) if self._records else {}
@@ -260,6 +261,8 @@ class MultiModuleMAC(Controller):
             "am_model": config.am_model,
             "am_hidden_dim": config.am_hidden_dim,
             "am_args": dict(config.am_args),
+            "am_present": config.am_present,
+            **self.model.describe(),
         }
         if isinstance(self.model, SubgoalModel):
             am |= {

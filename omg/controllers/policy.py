@@ -13,6 +13,7 @@ from omg.components.schedules import DecayThenFlat
 from omg.config.schema import Config
 from omg.controllers.base import StepView
 from omg.controllers.inputs import InputBuilder, InputSettings
+from omg.controllers.present import PresentOthers
 from omg.functional.packing import Packing
 from omg.modules.agents import AGENTS, AgentNetwork
 from omg.types import EnvSpec
@@ -22,8 +23,16 @@ class Policy:
     """One network, used by any number of seats; a network with weights per seat is told which."""
 
     def __init__(
-        self, *, config: Config, spec: EnvSpec, device: torch.device, feature_dim: int = 0
+        self,
+        *,
+        config: Config,
+        spec: EnvSpec,
+        device: torch.device,
+        feature_dim: int = 0,
+        shows_others: bool = False,
     ) -> None:
+        """`feature_dim`: width of what an opponent model adds to the inputs; `shows_others`: the
+        others' present features are among the inputs (`am_present`)."""
         self._config, self._spec, self._device = config, spec, device
         settings = InputSettings(
             obs_is_state=config.obs_is_state,
@@ -31,7 +40,14 @@ class Policy:
             obs_agent_id=config.obs_agent_id,
             scale=self._scale(config, spec),
         )
-        self.inputs = InputBuilder(spec, settings, device=device, feature_dim=feature_dim)
+        state_scale = spec.state_scale if config.scale_inputs else 1.0
+        self.inputs = InputBuilder(
+            spec,
+            settings,
+            device=device,
+            feature_dim=feature_dim,
+            present=PresentOthers(spec, scale=state_scale, device=device) if shows_others else None,
+        )
         self.network = self.new_network()
         self.selector = SELECTORS[config.action_selector](
             epsilon=DecayThenFlat(
@@ -41,6 +57,7 @@ class Policy:
                 decay=config.epsilon_decay,
             ),
             temperature=config.temperature,
+            mask_before_softmax=config.mask_before_softmax,
         )
 
     @staticmethod

@@ -75,7 +75,10 @@ class CheckpointGroup(OpponentGroup):
         *,
         epsilon: float,
         device: torch.device,
+        sampling: Sequence[bool] = (),
     ) -> None:
+        """Members whose place in `sampling` is true have logits and sample them; the others have
+        values and take the best."""
         try:
             self.stacked = StackedAgents.from_networks(list(networks)).to(device)
         except ValueError as error:
@@ -85,6 +88,7 @@ class CheckpointGroup(OpponentGroup):
                 "policy_model."
             ) from error
         self._inputs, self._epsilon, self._device = inputs, epsilon, device
+        self._sampling = torch.tensor(list(sampling), dtype=torch.bool) if any(sampling) else None
 
     def initial_carry(self, lead: tuple[int, int]) -> Tensor:
         return torch.zeros(*lead, self.stacked.carry_dim, device=self._device)
@@ -102,7 +106,11 @@ class CheckpointGroup(OpponentGroup):
         seats = rows.seats.to(self._device)
         outputs, carry = self.stacked.step_rows(inputs, members.to(self._device), carry, seats)
         avail = rows.avail.cpu()
-        best = outputs.cpu().masked_fill(~avail, -torch.inf).argmax(-1)
+        outputs = outputs.cpu()
+        if self._sampling is not None:  # Gumbel: the largest of logit - log E has softmax's odds
+            race = torch.empty_like(outputs).exponential_(generator=generator).log_()
+            outputs = torch.where(self._sampling[members].unsqueeze(1), outputs - race, outputs)
+        best = outputs.masked_fill(~avail, -torch.inf).argmax(-1)
         if self._epsilon == 0.0:
             return best, carry
         keys = torch.rand(avail.shape, generator=generator).masked_fill(~avail, -1.0)
@@ -383,7 +391,13 @@ def _group(
         inputs = InputBuilder(spec, _settings(policies[rows[0]]), device=device)
         chosen = [networks[row] for row in rows]
         groups.append(
-            CheckpointGroup(chosen, inputs, epsilon=config.opponent_epsilon, device=device)
+            CheckpointGroup(
+                chosen,
+                inputs,
+                epsilon=config.opponent_epsilon,
+                device=device,
+                sampling=[policies[row].get("agent_output_type") == "pi_logits" for row in rows],
+            )
         )
     return tuple(groups), group_of, local_of
 

@@ -17,6 +17,8 @@ ENVS: Registry[Any] = Registry(
     "environment",
     {
         "foraging": "omg.envs.foraging.env:ForagingEnv",
+        "matrix_game": "omg.envs.toys:MatrixGameEnv",
+        "two_step": "omg.envs.toys:TwoStepEnv",
     },
 )
 

@@ -16,6 +16,7 @@ from omg.learners.base import Learner, Progress
 from omg.runners import RUNNERS
 from omg.runners.builders import copies_in_training
 from omg.runners.rollout import Rollout
+from omg.runners.waves import Waves
 from omg.storage.files import load_tensors
 from omg.storage.models import load_networks
 from omg.types import OmgError, RunFailedError
@@ -42,6 +43,7 @@ class Finetuner:
         factor = seated.spec.n_agents if self.learner.learns_one_seat else 1
         self._batch_episodes = config.batch_size * factor
         self._updates_per_episode = config.updates_per_episode / factor
+        self._on_policy = self.learner.able.on_policy
 
     def _load_optimiser(self) -> None:
         path = self._seated.agent.model / "opt.th"
@@ -73,11 +75,12 @@ class Finetuner:
                 greedy=False,
                 common_reward=config.common_reward,
             )
-            return self._learn(rollout, episodes, seated.seeds.numpy(f"{stream}.replay"))
+            source = Waves(rollout) if self._on_policy else rollout
+            return self._learn(source, episodes, seated.seeds.numpy(f"{stream}.replay"))
         finally:
             env.close()
 
-    def _learn(self, rollout: Rollout, episodes: int, sampler: np.random.Generator) -> int:
+    def _learn(self, rollout: Rollout | Waves, episodes: int, sampler: np.random.Generator) -> int:
         seated, limit = self._seated, self._seated.spec.episode_limit
         buffer: ReplayBuffer | None = None
         played, updates, owed = 0, 0, 0.0
@@ -99,11 +102,19 @@ class Finetuner:
                 buffer = ReplayBuffer(taken.scheme, capacity=episodes, max_seq_length=limit + 1)
             buffer.insert_episode_batch(taken)
             played += len(taken)
+            progress = Progress(self._env_steps, played, updates)
+            if self._on_policy:
+                ready = buffer.episodes_in_buffer >= self._batch_episodes
+                if isinstance(rollout, Waves) and (
+                    (rollout.complete and ready) or played == episodes
+                ):
+                    self.learner.train(buffer.take_all().to(seated.device), progress)
+                    updates += 1
+                continue
             owed += len(taken) * self._updates_per_episode
             while owed >= 1.0:
                 owed -= 1.0
                 batch = buffer.sample(min(self._batch_episodes, played), sampler)
-                progress = Progress(self._env_steps, played, updates)
                 self.learner.train(batch.to(seated.device), progress)
                 updates += 1
         return updates

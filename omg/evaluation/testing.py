@@ -48,17 +48,6 @@ def concatenate(stats: list[EpisodeStats]) -> TestResult:
     )
 
 
-def _rows(stats: EpisodeStats, keep: NDArray[np.bool_]) -> EpisodeStats:
-    return EpisodeStats(
-        copies=stats.copies[keep],
-        returns=stats.returns[keep],
-        team_returns=stats.team_returns[keep],
-        lengths=stats.lengths[keep],
-        truncated=stats.truncated[keep],
-        info={name: value[keep] for name, value in stats.info.items()},
-    )
-
-
 def play_episodes(
     rollout: Rollout, n_episodes: int, *, round_number: int, env_steps: int
 ) -> list[Finished]:
@@ -85,8 +74,7 @@ def play_episodes(
         wanted = quota[copies] > 0
         quota[copies[wanted]] -= 1
         if wanted.any():
-            rows = np.flatnonzero(wanted)
-            counted.append(Finished(finished.episodes[rows], _rows(finished.stats, wanted)))
+            counted.append(finished.take(np.flatnonzero(wanted)))
     return counted
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from omg.components.episode_batch import EpisodeBatch
 from omg.config.schema import Config
 from omg.controllers.base import Controller
+from omg.learners.capabilities import Capabilities
 from omg.types import EnvSpec
 
 # Scalars as tensors: nobody waits for the device until they are logged.
@@ -34,6 +35,10 @@ class Learner(ABC):
     # True: of every episode only the learning agent's own part is used, so that n_agents episodes
     # count as one (see `omg.training.EffectiveNumbers`).
     learns_one_seat = False
+    # True: a run starts with the subgoal prior of an `am_learner` (init_param_path).
+    needs_prior = False
+    # What it can train; checked against the configuration before it is built.
+    able: Capabilities = Capabilities(mixers="optional")
 
     @abstractmethod
     def __init__(
@@ -42,7 +47,8 @@ class Learner(ABC):
 
     @abstractmethod
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
-        """One gradient step on a batch of episodes."""
+        """One update on a batch of episodes; on-policy, a batch of the present policy's play that
+        is seen only once (and may be gone through several times in here)."""
 
     @abstractmethod
     def networks(self) -> Mapping[str, nn.Module]:

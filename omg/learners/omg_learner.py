@@ -11,7 +11,6 @@ from torch import Tensor
 
 from omg.components.episode_batch import EpisodeBatch
 from omg.components.learning_agent import SEAT, learning_agent_part
-from omg.components.schedules import DecayThenFlat
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.multi_module import MultiModuleMAC
@@ -19,15 +18,15 @@ from omg.functional.packing import Packing
 from omg.functional.subgoals import (
     max_over_available,
     mean_over_available,
-    select_subgoal,
 )
 from omg.functional.td import gather_actions, next_action_values, td_targets
-from omg.learners.base import Metrics, Progress, load_optimiser
+from omg.learners.base import Metrics, Progress
+from omg.learners.capabilities import Capabilities
 from omg.learners.q_learner import QLearner
+from omg.learners.subgoal_training import SubgoalTraining
 from omg.modules.agents import AgentNetwork
 from omg.modules.opponent_models import ModelRows
-from omg.modules.opponent_models.omg_am import SubgoalModel
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +64,18 @@ class OMGLearner(QLearner):
     towards the prior's encoding of it, and learn Q(s, g, a) with g = ĝ or ḡ (ε-mix)."""
 
     trains = MultiModuleMAC
-    mac_name = "multi_module_mac"
+    able = Capabilities(outputs="q", reward="own", macs=("multi_module_mac",))
     learns_one_seat = True
+    needs_prior = True
 
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
         super().__init__(config=config, spec=spec, mac=mac, device=device)
         assert isinstance(mac, MultiModuleMAC)
-        if not isinstance(mac.model, SubgoalModel):
-            raise OmgError(
-                f"learner=omg_learner needs am_model=omg_am, not {config.am_model}. "
-                "Use --config=iql_omg."
-            )
-        self._team, self._model = mac, mac.model
-        self._model.vae.requires_grad_(False)
-        self._model_optimiser = torch.optim.Adam(
-            self._model.inference_parameters(), lr=config.am_lr
-        )
-        self._mix = DecayThenFlat(
-            start=config.subgoal_epsilon_start,
-            finish=config.subgoal_epsilon_finish,
-            time_length=config.subgoal_epsilon_anneal_time,
-        )
-        self._generator = torch.Generator().manual_seed(config.seed)
+        self._team = mac
+        self._subgoals = SubgoalTraining(config, mac)
+        self._model = self._subgoals.model
         self._value = mean_over_available if config.subgoal_value == "mean" else max_over_available
 
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
@@ -97,53 +84,17 @@ class OMGLearner(QLearner):
         rows = self._team.rows.stored(batch, packing)
         plain = self._policy.build_inputs(part, packing, seats)
         update = _Update(part, packing, rows, plain)
-        now = packing.now
 
-        mean, log_var, condition = self._model.posterior(rows, packing)
-        inferred = self._model.inferred(mean, log_var, self._generator)
-        epsilon = self._mix(progress.env_steps)
+        found = self._subgoals.infer(rows, packing)
+        inferred, prior = found.inferred.detach(), found.prior
+        epsilon = self._subgoals.epsilon(progress.env_steps)
         # With ĝ at every step, what is learned from is what the candidates start from.
-        played = self._unroll(update, inferred.detach()) if epsilon == 0.0 else None
-        with torch.no_grad():
-            encoded = self._model.source(rows.state, rows.seats)
-            prior_mean, prior_log_var = self._model.vae.encode(encoded)
-            prior = self._model.draw(prior_mean, prior_log_var, self._generator)
-            chosen, steps_ahead = self.select(update, inferred.detach(), prior, played)
-
-        terms = self._model.loss(
-            rows.take(now),
-            (_at(mean, now), _at(log_var, now), _at(condition, now)),
-            _at(inferred, now),
-            (_at(prior_mean, chosen), _at(prior_log_var, chosen)),
-            self._config.am_kl_weight,
-        )
-        self._model_optimiser.zero_grad()
-        terms["am_loss"].backward()  # type: ignore[no-untyped-call]
-        self._model_optimiser.step()
-
-        subgoal = inferred.detach().clone()
-        take_prior = torch.rand(len(now), generator=self._generator).to(mean.device) <= epsilon
-        if epsilon > 0:
-            subgoal[now] = torch.where(take_prior.unsqueeze(1), prior[chosen], subgoal[now])
+        played = self._unroll(update, inferred) if epsilon == 0.0 else None
+        chosen, steps_ahead = self.select(update, inferred, prior, played)
+        model_metrics = self._subgoals.learn(found, chosen, steps_ahead)
+        subgoal = self._subgoals.mixed(found, chosen, epsilon)
         metrics = self._descend(*self.subgoal_targets(update, subgoal, played), progress)
-        shares = {
-            f"subgoal_k{k + 1}": (steps_ahead == k).to(torch.float32).mean()
-            for k in range(self._config.subgoal_horizon)
-        }
-        return {
-            **metrics,
-            **shares,
-            **{name: term.detach() for name, term in terms.items()},
-            "am_posterior_std": torch.exp(0.5 * log_var.detach()).mean(),
-            "am_active_dims": self._active_dims(mean.detach()),
-            "subgoal_epsilon": torch.tensor(epsilon),
-        }
-
-    @staticmethod
-    def _active_dims(mean: Tensor) -> Tensor:
-        """Share of subgoal dimensions whose mean really varies: near zero is a collapse."""
-        variance = (mean - mean.mean(0)).square().mean(0)
-        return (variance > 0.01).to(torch.float32).mean()
+        return {**metrics, **model_metrics, "subgoal_epsilon": torch.tensor(epsilon)}
 
     @staticmethod
     def _step(
@@ -170,17 +121,11 @@ class OMGLearner(QLearner):
         """The slot whose state is the subgoal of every transition, and how many steps ahead it
         lies (0-based). All candidates of all steps are one batched step of the network from the
         hidden states that acting with ĝ would have had (`played`, if that is known already)."""
-        packing, config = update.packing, self._config
-        slots, exists = packing.future(packing.now, config.subgoal_horizon)
-        by_value = config.subgoal_mode in ("optimistic", "conservative")
-        ahead = select_subgoal(
-            self._candidate_values(update, inferred, prior, slots, played) if by_value else exists,
-            exists,
-            mode=config.subgoal_mode,
-            fixed_k=config.subgoal_fixed_k,
-            generator=self._generator,
-        )
-        return slots.gather(1, ahead.unsqueeze(1)).squeeze(1), ahead
+        with torch.no_grad():
+            return self._subgoals.select(
+                update.packing,
+                lambda slots: self._candidate_values(update, inferred, prior, slots, played),
+            )
 
     def _candidate_values(
         self,
@@ -253,20 +198,15 @@ class OMGLearner(QLearner):
         return taken, targets
 
     def optimiser_state(self) -> dict[str, Any]:
-        return {"policy": super().optimiser_state(), "am": self._model_optimiser.state_dict()}
+        return {"policy": super().optimiser_state(), "am": self._subgoals.optimiser_state()}
 
     def load_optimiser_state(self, state: dict[str, Any]) -> None:
         super().load_optimiser_state(state["policy"])
-        load_optimiser(self._model_optimiser, state["am"])
+        self._subgoals.load_optimiser_state(state["am"])
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            **super().state_dict(),
-            "am": self._model_optimiser.state_dict(),
-            "generator": self._generator.get_state(),
-        }
+        return {**super().state_dict(), **self._subgoals.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._model_optimiser.load_state_dict(state["am"])
-        self._generator.set_state(state["generator"])
+        self._subgoals.load_state_dict(state)

@@ -23,7 +23,9 @@ from omg.learners.base import (
     load_optimiser,
     make_optimiser,
 )
+from omg.learners.capabilities import Capabilities, check_supported
 from omg.modules.mixers import MIXERS, Mixer
+from omg.modules.mixers.qtran import QtranBase
 from omg.types import EnvSpec, OmgError
 
 
@@ -31,24 +33,16 @@ class QLearner(Learner):
     """Minimises (Q(τ_t, a_t) - [r_t + γ (1-d_t) max_a Q'(τ_{t+1}, a)])², mean over transitions."""
 
     trains: type[BasicMAC] | type[MultiModuleMAC] = BasicMAC
-    mac_name = "basic_mac"
+    able = Capabilities(outputs="q", macs=("basic_mac",), mixers="optional")
 
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
+        check_supported(config, spec, self.able)
         if not isinstance(mac, self.trains):
             raise OmgError(
                 f"learner={config.learner} does not train mac={config.mac}. "
-                f"Set mac={self.mac_name}."
-            )
-        if config.agent_output_type != "q":
-            raise OmgError(
-                f"learner={config.learner} needs values, not "
-                f"agent_output_type={config.agent_output_type}. Set agent_output_type=q."
-            )
-        if config.mixer is not None and not (config.common_reward or spec.n_agents == 1):
-            raise OmgError(
-                f"mixer={config.mixer} learns one value of the team. Set common_reward=true."
+                f"Set mac={self.able.macs[0]}."
             )
         self._config = config
         self._policy = mac.policy
@@ -64,11 +58,16 @@ class QLearner(Learner):
         self._state_scale = spec.state_scale if config.scale_inputs else 1.0
         self.after_load()
 
-    @staticmethod
-    def _new_mixer(config: Config, spec: EnvSpec, device: torch.device) -> Mixer | None:
+    def _new_mixer(self, config: Config, spec: EnvSpec, device: torch.device) -> Mixer | None:
         if config.mixer is None:
             return None
-        return MIXERS[config.mixer](
+        kind = MIXERS[config.mixer]
+        if issubclass(kind, QtranBase):
+            raise OmgError(
+                f"learner={config.learner} does not learn the joint value of mixer={config.mixer}. "
+                "Set learner=qtran_learner, or take --config=qtran."
+            )
+        return kind(
             n_agents=spec.n_agents,
             state_dim=spec.state_dim,
             embed_dim=config.mixing_embed_dim,
@@ -135,6 +134,16 @@ class QLearner(Learner):
         """One gradient step on the mean square error of the taken actions' values."""
         td_error = taken - targets
         loss = td_error.square().mean()
+        return {
+            "loss": loss.detach(),
+            "grad_norm": self._minimise(loss, progress),
+            "td_error_abs": td_error.detach().abs().mean(),
+            "q_taken_mean": taken.detach().mean(),
+            "target_mean": targets.mean(),
+        }
+
+    def _minimise(self, loss: Tensor, progress: Progress) -> Tensor:
+        """Descend a loss; the norm of its gradient before clipping."""
         self._optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         grad_norm = nn.utils.clip_grad_norm_(
@@ -142,13 +151,7 @@ class QLearner(Learner):
         )
         self._optimiser.step()
         self._update_targets(progress)
-        return {
-            "loss": loss.detach(),
-            "grad_norm": grad_norm,
-            "td_error_abs": td_error.detach().abs().mean(),
-            "q_taken_mean": taken.detach().mean(),
-            "target_mean": targets.mean(),
-        }
+        return grad_norm
 
     def _update_targets(self, progress: Progress) -> None:
         if self._config.target_update_tau > 0:

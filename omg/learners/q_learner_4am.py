@@ -14,10 +14,11 @@ from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.packing import Packing
-from omg.learners.base import Metrics, Progress, load_optimiser
+from omg.learners.base import Metrics, Progress
+from omg.learners.capabilities import Capabilities
+from omg.learners.model_training import ModelTraining
 from omg.learners.q_learner import QLearner
-from omg.modules.opponent_models.base import MemorylessModel
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec
 
 
 class LearningAgentQLearner(QLearner):
@@ -26,7 +27,7 @@ class LearningAgentQLearner(QLearner):
     same batch by its own loss and optimiser; no gradient of the values reaches it."""
 
     trains = MultiModuleMAC
-    mac_name = "multi_module_mac"
+    able = Capabilities(outputs="q", reward="own", macs=("multi_module_mac",))
     learns_one_seat = True
 
     def __init__(
@@ -34,58 +35,35 @@ class LearningAgentQLearner(QLearner):
     ) -> None:
         super().__init__(config=config, spec=spec, mac=mac, device=device)
         assert isinstance(mac, MultiModuleMAC)
-        self._team = mac
-        if not isinstance(mac.model, MemorylessModel):
-            raise OmgError(
-                f"learner=q_learner_4am does not train am_model={config.am_model}, which has a "
-                "memory. Set learner=omg_learner for omg_am, or a learner of your own."
-            )
-        self._model = mac.model
-        self._generator = torch.Generator().manual_seed(config.seed)
-        weights = list(mac.model.parameters())
-        self._model_optimiser = torch.optim.Adam(weights, lr=config.am_lr) if weights else None
+        self._model = ModelTraining(config, mac)
+        self._generator = self._model.generator
 
     def _own_part(self, batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor | None]:
         return learning_agent_part(batch)
 
     def _feature(self, batch: EpisodeBatch, packing: Packing) -> Tensor | None:
-        rows = self._team.rows.stored(batch, packing)
-        return self._team.model.unroll(rows, packing, self._generator).unsqueeze(1)
+        return self._model.features(batch, packing).unsqueeze(1)
 
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
         metrics = super().train(batch, progress)
-        return {**metrics, **self._train_model(batch)}
-
-    def _train_model(self, batch: EpisodeBatch) -> Metrics:
-        if self._model_optimiser is None:
-            return {}
         packing = Packing.of(batch.filled, batch.raw("terminated"))
-        rows = self._team.rows.stored(batch, packing).take(packing.now)
-        terms = self._model.loss(rows)
-        self._model_optimiser.zero_grad()
-        terms["am_loss"].backward()  # type: ignore[no-untyped-call]
-        self._model_optimiser.step()
-        return {name: value.detach() for name, value in terms.items()}
+        return {**metrics, **self._model.train(batch, packing)}
 
     def optimiser_state(self) -> dict[str, Any]:
-        if self._model_optimiser is None:
-            return super().optimiser_state()
-        return {"policy": super().optimiser_state(), "am": self._model_optimiser.state_dict()}
+        model = self._model.optimiser_state()
+        policy = super().optimiser_state()
+        return policy if model is None else {"policy": policy, "am": model}
 
     def load_optimiser_state(self, state: dict[str, Any]) -> None:
-        if self._model_optimiser is None:
+        if self._model.optimiser_state() is None:
             super().load_optimiser_state(state)
             return
         super().load_optimiser_state(state["policy"])
-        load_optimiser(self._model_optimiser, state["am"])
+        self._model.load_optimiser_state(state["am"])
 
     def state_dict(self) -> dict[str, Any]:
-        own = {"am": self._model_optimiser.state_dict()} if self._model_optimiser else {}
-        return {**super().state_dict(), **own, "generator": self._generator.get_state()}
+        return {**super().state_dict(), **self._model.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        if self._model_optimiser is not None:
-            self._model_optimiser.load_state_dict(state["am"])
-        if "generator" in state:  # older states lack it; no shipped model draws from it
-            self._generator.set_state(state["generator"])
+        self._model.load_state_dict(state)

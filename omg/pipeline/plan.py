@@ -240,7 +240,7 @@ class _Planner:
             )
         if config.learner == "am_learner":
             raise self._error(where, "learner=am_learner makes a prior. Move it to priors.")
-        if config.learner == "omg_learner" and method.prior is None:
+        if config.am_model == "omg_am" and method.prior is None:
             raise self._error(where, f"{method.config} needs a prior. Add one, and name it.")
         trained = self._prior_names.get(method.prior or "", config.name)
         if trained != config.name:

@@ -31,6 +31,17 @@ class EpisodeStats:
     truncated: NDArray[np.bool_]  # [E]
     info: Mapping[str, FloatArray]  # environment statistics, [E] each
 
+    def take(self, rows: IntArray) -> EpisodeStats:
+        """Some of the episodes."""
+        return EpisodeStats(
+            copies=self.copies[rows],
+            returns=self.returns[rows],
+            team_returns=self.team_returns[rows],
+            lengths=self.lengths[rows],
+            truncated=self.truncated[rows],
+            info={name: value[rows] for name, value in self.info.items()},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -38,6 +49,10 @@ class Finished:
 
     episodes: EpisodeBatch
     stats: EpisodeStats
+
+    def take(self, rows: IntArray) -> Finished:
+        """Some of the episodes."""
+        return Finished(self.episodes[rows], self.stats.take(rows))
 
 
 def team_reward(reward_BN: FloatArray, *, shared: bool, how: str) -> FloatArray:
@@ -79,6 +94,7 @@ class Rollout:
         self._gamma = gamma
         self._everyone = np.arange(env.n_copies)
         self.dropped_last = 0  # episodes lost in the last step
+        self.stepped_last = env.n_copies  # environment steps of the last step
         self.begin(0)
 
     def begin(self, round_number: int) -> None:

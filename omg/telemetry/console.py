@@ -81,6 +81,9 @@ class RunConsole:
             ("test_return_mean", "test"),
             ("epsilon", "ε"),
             ("loss", "loss"),
+            ("critic_loss", "critic loss"),
+            ("value_loss", "value loss"),
+            ("entropy", "entropy"),
         ):
             if name in values:
                 shown.append(f"{label} {values[name]:.3g}")

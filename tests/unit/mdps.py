@@ -12,6 +12,9 @@ The value of any joint action is Σ_n r_n + ½·V(next), one agent's own share i
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -82,3 +85,48 @@ def episodes(
     )
     batch.filled[:] = torch.from_numpy(seen)
     return batch
+
+
+# How often action 0 is played in `all_plays`: twice as often as action 1.
+CHANCE = 2 / 3
+_DRAWN = (0, 0, 1)
+
+
+def solve(ending: str, chance: float | None = None) -> np.ndarray:
+    """Q_n[state, a_1, a_2, agent] by dynamic programming: of agents that play action 0 with this
+    chance, or the best action each for itself (None). An agent earns R(state)/2 by action 0."""
+    plays_zero = np.array([1.0, 0.0])
+    own = REWARD[:, None] * plays_zero / 2  # [state, a]
+    values = np.zeros(2)
+    goes_on = np.array([1.0, 0.0 if ending == "terminated" else 1.0])
+    for _ in range(60):
+        q = own + GAMMA * (goes_on * values[::-1])[:, None]
+        values = q.max(1) if chance is None else q @ np.array([chance, 1 - chance])
+    return np.stack([np.repeat(q[:, :, None], 2, 2), np.repeat(q[:, None], 2, 1)], -1)
+
+
+def play(start: int, actions: Sequence[tuple[int, int]], *, ending: str) -> dict[str, np.ndarray]:
+    """One episode: the fields of an `EpisodeBatch` with len(actions) + 1 slots, rewards per agent.
+    Where the game does not end with its last step, it is cut there."""
+    steps = len(actions)
+    where = (start + np.arange(steps + 1)) % 2
+    view = np.eye(2, dtype=np.float32)[where]
+    taken = np.array([*actions, (0, 0)])
+    reward = (REWARD[where][:, None] / 2 * (taken == 0)).astype(np.float32)
+    reward[-1] = 0.0
+    ends = ending == "terminated" and where[steps - 1] == 1
+    return {
+        "state": view,
+        "obs": np.repeat(view[:, None], 2, 1),
+        "avail_actions": np.tile(AVAILABLE, (steps + 1, 2, 1)),
+        "actions": taken,
+        "reward": reward,
+        "terminated": (np.arange(steps + 1) == steps - 1) & ends,
+    }
+
+
+def all_plays(steps: int) -> list[list[tuple[int, int]]]:
+    """Every sequence of joint actions, as often as agents that play action 0 with `CHANCE` would:
+    means over these are expectations, without any noise."""
+    joint = list(itertools.product(_DRAWN, _DRAWN))
+    return [list(sequence) for sequence in itertools.product(joint, repeat=steps)]

@@ -43,12 +43,18 @@ TESTS = (
 
 LOSSES = (
     Metric("loss", "TD loss", "of the action values"),
+    Metric("pg_loss", "Policy loss", "what the policy's gradient descends on"),
+    Metric("critic_loss", "Critic loss", "of the values of actions (COMA)"),
+    Metric("value_loss", "Value loss", "of the critic, in its own unit (PPO)"),
+    Metric("entropy", "Entropy", "of the policy, in nats; near 0 it hardly explores"),
     Metric("td_error_abs", "TD error", "mean absolute difference of value and target"),
     Metric("am_loss", "Opponent model: loss", "all terms together"),
     Metric("am_recon", "Opponent model: reconstruction", "error of the decoder"),
     Metric(
         "am_kl", "Opponent model: KL", "distance of inference and prior; near 0 may be collapse"
     ),
+    Metric("am_obs_loss", "Opponent model: observations", "error of the others' observations"),
+    Metric("am_action_loss", "Opponent model: actions", "cross-entropy of the others' actions"),
     Metric("am_accuracy", "Opponent model: accuracy", "share of the others' actions predicted"),
 )
 

@@ -8,6 +8,7 @@ MIXERS: Registry[type[Mixer]] = Registry(
     {
         "vdn": "omg.modules.mixers.vdn:VDNMixer",
         "qmix": "omg.modules.mixers.qmix:QMixer",
+        "qtran_base": "omg.modules.mixers.qtran:QtranBase",
     },
     base=Mixer,
 )

@@ -8,6 +8,7 @@ OPPONENT_MODELS: Registry[type[OpponentModel]] = Registry(
     {
         "none_am": "omg.modules.opponent_models.none_am:NoModel",
         "base_am": "omg.modules.opponent_models.base_am:NaiveModel",
+        "liam_am": "omg.modules.opponent_models.liam_am:LiamModel",
         "omg_am": "omg.modules.opponent_models.omg_am:SubgoalModel",
         "control_am": "omg.modules.opponent_models.control_am:ControlModel",
         "oracle_am": "omg.modules.opponent_models.oracle_am:OracleModel",

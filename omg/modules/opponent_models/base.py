@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ class ModelRows:
     # diagnostic models and training targets.
     state: Tensor
     others_actions: Tensor | None = None  # [R, N-1], what they did at this moment; training only
+    others_obs: Tensor | None = None  # [R, N-1, O], what they saw, scaled; training only
     foresight: Tensor | None = None  # [R, N-1, W], their features to come; the oracle only
 
     def take(self, rows: Tensor) -> ModelRows:
@@ -47,8 +49,8 @@ class Inferred:
 class OpponentModel(nn.Module):
     """Turns what the learning agent knows into features for its policy.
 
-    Features carry no gradient into the model; it learns from its own loss. `carry_dim` is the
-    width of what it remembers between steps; a fresh episode begins with zeros.
+    Features carry no gradient into the model; it learns from its own loss, `episode_loss`.
+    `carry_dim` is the width of what it remembers between steps; a fresh episode begins with zeros.
     """
 
     feature_dim: int
@@ -68,8 +70,25 @@ class OpponentModel(nn.Module):
     def unroll(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Tensor:
         """Stored episodes: the features acting would have had at every packed slot, [P, F]."""
 
+    def episode_loss(self, rows: ModelRows, packing: Packing) -> Mapping[str, Tensor]:
+        """Named terms of whole episodes (rows of all P packed slots; `packing.now` are those at
+        which everybody acted); `am_loss` is what is minimised. Empty where nothing is learned, or
+        where a learner of its own trains the model."""
+        return {}
+
+    def exchanged(
+        self, inferred: Inferred, donor: Tensor, rows: ModelRows, generator: torch.Generator
+    ) -> Tensor:
+        """The features of `rows` if each had inferred what row donor[r] did (permutation test)."""
+        return inferred.feature[donor]
+
     def files(self) -> Mapping[str, nn.Module]:
         """What is saved, by the name of the file."""
+        return {}
+
+    def describe(self) -> Mapping[str, Any]:
+        """Settings that weights must share beside `am_model`, `am_hidden_dim` and `am_args`, by
+        the key of the configuration; a checkpoint with others is refused."""
         return {}
 
     def record_dims(self) -> Mapping[str, int]:
@@ -94,3 +113,6 @@ class MemorylessModel(OpponentModel):
     def loss(self, rows: ModelRows) -> Mapping[str, Tensor]:
         """Named terms; `am_loss` is what is minimised. Empty where nothing is learned."""
         return {}
+
+    def episode_loss(self, rows: ModelRows, packing: Packing) -> Mapping[str, Tensor]:
+        return self.loss(rows.take(packing.now))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from omg.config.schema import Config
 from omg.modules.opponent_models.base import Inferred, MemorylessModel, ModelRows
+from omg.modules.opponent_models.prediction import action_loss
 from omg.types import EnvSpec
 
 
@@ -51,10 +52,10 @@ class NaiveModel(MemorylessModel):
     def files(self) -> Mapping[str, nn.Module]:
         return {"base_am": self}
 
+    def describe(self) -> Mapping[str, Any]:
+        return {"am_history": False}
+
     def loss(self, rows: ModelRows) -> Mapping[str, Tensor]:
         assert rows.others_actions is not None
-        logits = self.logits(rows).flatten(0, 1)
-        actions = rows.others_actions.flatten()
-        loss = functional.cross_entropy(logits, actions)
-        hits = (logits.argmax(-1) == actions).to(torch.float32).mean()
-        return {"am_loss": loss, "am_accuracy": hits.detach()}
+        loss, accuracy = action_loss(self.logits(rows), rows.others_actions)
+        return {"am_loss": loss, "am_accuracy": accuracy}

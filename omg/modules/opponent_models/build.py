@@ -7,6 +7,8 @@ import inspect
 from omg.config.schema import Config
 from omg.modules.opponent_models import OPPONENT_MODELS, OpponentModel
 from omg.modules.opponent_models.base import MemorylessModel
+from omg.modules.opponent_models.base_am import NaiveModel
+from omg.modules.opponent_models.base_am_history import NaiveHistoryModel
 from omg.types import EnvSpec, OmgError
 
 # What every model is given; `am_args` are keyword arguments beside these.
@@ -17,6 +19,8 @@ def build_model(config: Config, spec: EnvSpec) -> OpponentModel:
     """The configured model with fresh weights. Arguments it does not take, and weights that it
     would not save, are refused."""
     kind = OPPONENT_MODELS[config.am_model]
+    if kind is NaiveModel and config.am_history:
+        kind = NaiveHistoryModel
     given = {
         "spec": spec,
         "own_dim": spec.state_dim if config.obs_is_state else spec.obs_dim,

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from omg.config.schema import Config
 from omg.modules.opponent_models.base import MemorylessModel, ModelRows
-from omg.modules.opponent_models.source import SubgoalSource
-from omg.types import EnvSpec, OmgError
+from omg.modules.opponent_models.source import SubgoalSource, check_agent_features
+from omg.types import EnvSpec
 
 
 class DiagnosticModel(MemorylessModel):
@@ -19,11 +19,7 @@ class DiagnosticModel(MemorylessModel):
 
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
         nn.Module.__init__(self)
-        if not spec.agent_features:
-            raise OmgError(
-                f"am_model={config.am_model} needs to know which features of {spec.name}'s state "
-                "belong to which agent. Give EnvSpec.agent_features, or use another am_model."
-            )
+        check_agent_features(spec, f"am_model={config.am_model}", "use another am_model")
         self.source = SubgoalSource(spec, whole=True)
         self.feature_dim = self.source.place_dim
 

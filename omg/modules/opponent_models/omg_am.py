@@ -7,13 +7,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from omg.components.transforms import OneHot
 from omg.config.schema import Config
 from omg.functional.packing import Packing
 from omg.functional.subgoals import gaussian_kl, sample_gaussian
-from omg.modules.opponent_models.base import Inferred, ModelRows, OpponentModel
+from omg.modules.opponent_models.base import Inferred, ModelRows
+from omg.modules.opponent_models.history import HistoryModel
 from omg.modules.opponent_models.source import SubgoalSource
-from omg.modules.recurrent import GRUCore
 from omg.types import EnvSpec
 
 
@@ -100,53 +99,46 @@ class InferenceMLP(nn.Module):
         return mean, torch.zeros_like(mean)
 
 
-class SubgoalModel(OpponentModel):
+class SubgoalModel(HistoryModel):
     """Acting uses ĝ_t of the inference at every step; the prior is frozen after pre-training.
     Files: vae.th (prior), cvae.th or mlp.th, cond_rnn.th, fc.th (inference)."""
 
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
         nn.Module.__init__(self)
         hidden = config.am_hidden_dim
-        embed_dim = hidden // 4
-        self._cond_dim = hidden - embed_dim
         self.supervised = config.subgoal_inference == "mlp"
-        self._own_dim, self._subgoal_dim = own_dim, config.subgoal_dim
+        self._subgoal_dim = config.subgoal_dim
         self._sampled = config.subgoal_posterior == "sample"
-        self._one_hot = OneHot(spec.n_actions)
         self.source = SubgoalSource(spec, whole=config.subgoal_source == "state")
         self.vae = PriorVAE(self.source.dim, hidden, config.subgoal_dim)
-        self.fc = nn.Linear(own_dim, embed_dim)
-        self.cond_rnn = GRUCore(own_dim + spec.n_agents * spec.n_actions, self._cond_dim)
+        self._build_history(spec, own_dim, hidden)
         kind = InferenceMLP if self.supervised else InferenceCVAE
-        self.inference = kind(embed_dim, self._cond_dim, hidden, config.subgoal_dim)
-        self.carry_dim = own_dim + self._cond_dim
+        self.inference = kind(self._embed_dim, self._cond_dim, hidden, config.subgoal_dim)
         self._kind = config.subgoal_feature
         latent = 0 if self._kind == "decoded" else config.subgoal_dim
         decoded = 0 if self._kind == "latent" else self.source.place_dim
         self.feature_dim = latent + decoded
-
-    def _history(self, rows: ModelRows, previous: Tensor) -> Tensor:
-        """(s_{t-1}, a⁻ⁱ_{t-1}, a_{t-1}); all zero before the first step."""
-        others = self._one_hot(rows.others_last).flatten(1)
-        return torch.cat([previous, others, self._one_hot(rows.last_action)], -1)
-
-    def _embed(self, rows: ModelRows) -> Tensor:
-        return torch.relu(self.fc(rows.own))
 
     def draw(self, mean: Tensor, log_var: Tensor, generator: torch.Generator) -> Tensor:
         """A subgoal from a Gaussian: a sample or its mean, as configured."""
         return sample_gaussian(mean, log_var, generator) if self._sampled else mean
 
     def infer(self, rows: ModelRows, carry: Tensor, generator: torch.Generator) -> Inferred:
-        previous, hidden = carry.split([self._own_dim, self._cond_dim], -1)  # type: ignore[no-untyped-call]
-        hidden = self.cond_rnn(self._history(rows, previous), hidden)
-        mean, log_var = self.inference.encode(self._embed(rows), hidden)
-        feature = self.features(self.inferred(mean, log_var, generator), rows)
-        record = {"am_mean": mean, "am_log_var": log_var}
-        return Inferred(feature, torch.cat([rows.own, hidden], -1), record)
+        condition, carry = self._advance(rows, carry)
+        mean, log_var = self.inference.encode(self._embed(rows), condition)
+        drawn = self.inferred(mean, log_var, generator)
+        record = {"am_mean": mean, "am_log_var": log_var, "am_subgoal": drawn}
+        return Inferred(self.features(drawn, rows), carry, record)
+
+    def exchanged(
+        self, inferred: Inferred, donor: Tensor, rows: ModelRows, generator: torch.Generator
+    ) -> Tensor:
+        """The donor's subgoal, seen from one's own place."""
+        mean, log_var = (inferred.record[name][donor] for name in ("am_mean", "am_log_var"))
+        return self.features(self.inferred(mean, log_var, generator), rows)
 
     def record_dims(self) -> Mapping[str, int]:
-        return {"am_mean": self._subgoal_dim, "am_log_var": self._subgoal_dim}
+        return dict.fromkeys(("am_mean", "am_log_var", "am_subgoal"), self._subgoal_dim)
 
     def inferred(self, mean: Tensor, log_var: Tensor, generator: torch.Generator) -> Tensor:
         """ĝ of a posterior; the ablation has no distribution to draw from."""
@@ -155,9 +147,7 @@ class SubgoalModel(OpponentModel):
     def posterior(self, rows: ModelRows, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
         """Mean and log-variance of ĝ at every packed slot, and the condition; with gradient
         through all steps of the condition."""
-        history = self._history(rows, packing.previous(rows.own))
-        start = rows.own.new_zeros(int(packing.sizes[0]), self._cond_dim)
-        condition = self.cond_rnn.unroll_packed(history, packing.sizes, start)
+        condition = self._conditions(rows, packing)
         mean, log_var = self.inference.encode(self._embed(rows), condition)
         return mean, log_var, condition
 

@@ -6,7 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from omg.components.learning_agent import other_seats
-from omg.types import EnvSpec
+from omg.types import EnvSpec, OmgError
+
+
+def check_agent_features(spec: EnvSpec, asking: str, otherwise: str) -> None:
+    """Refuse an environment that does not say whose features are whose."""
+    if not spec.agent_features:
+        raise OmgError(
+            f"{asking} needs to know which features of {spec.name}'s state belong to which agent. "
+            f"Give EnvSpec.agent_features, or {otherwise}."
+        )
 
 
 class SubgoalSource(nn.Module):
