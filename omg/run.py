@@ -39,7 +39,7 @@ from omg.types import EnvSpec, OmgError
 POLICY_ONLY = (
     *("input_dim", "policy_model", "rnn_hidden_dim", "mlp_hidden_dims", "dueling"),
     *("obs_last_action", "obs_agent_id", "agent_output_type", "subgoal_inference"),
-    "subgoal_feature",
+    *("subgoal_feature", "am_present"),
 )
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from omg.components.episode_batch import EpisodeBatch
 from omg.components.transforms import OneHot
 from omg.controllers.base import StepView
-from omg.controllers.present import PresentOthers
 from omg.functional.packing import Packing
+from omg.modules.opponent_models.present import PresentOthers
 from omg.types import EnvSpec
 
 

@@ -13,9 +13,9 @@ from omg.components.schedules import DecayThenFlat
 from omg.config.schema import Config
 from omg.controllers.base import StepView
 from omg.controllers.inputs import InputBuilder, InputSettings
-from omg.controllers.present import PresentOthers
 from omg.functional.packing import Packing
 from omg.modules.agents import AGENTS, AgentNetwork
+from omg.modules.opponent_models.present import PresentOthers
 from omg.types import EnvSpec
 
 
@@ -46,7 +46,7 @@ class Policy:
             settings,
             device=device,
             feature_dim=feature_dim,
-            present=PresentOthers(spec, scale=state_scale, device=device) if shows_others else None,
+            present=PresentOthers(spec, scale=state_scale).to(device) if shows_others else None,
         )
         self.network = self.new_network()
         self.selector = SELECTORS[config.action_selector](

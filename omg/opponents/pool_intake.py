@@ -91,6 +91,11 @@ def weights_in(source: Path) -> Path:
             "needs that opponent model, which members of a pool do not have (yet); add runs of "
             f"whole teams (e.g. --config=iql), or of agents with am_model={NO_MODEL}."
         )
+    if isinstance(policy, dict) and policy.get("am_present"):
+        raise OmgError(
+            f"{source} holds a policy that is fed the others' present places (am_present=true), "
+            "which members of a pool are not. Add one that was trained without."
+        )
     _check_took_every_seat(source)
     return weights
 

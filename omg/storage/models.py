@@ -111,6 +111,10 @@ def _told(key: str, there: Any, here: Any) -> str:
     return f"{key}={there} there, {here} here"
 
 
+# What settings were before meta.json had them.
+UNSAID = {"am_present": False, "am_history": False}
+
+
 def check_meta(
     folder: Path, wanted: Mapping[str, Any], *, without: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -130,11 +134,12 @@ def check_meta(
             f"uses mac={wanted['mac']}. Use --config={found.get('algorithm')}, or load another."
         )
     differences = [
-        (group, key, found[group].get(key), value)
+        (group, key, found[group].get(key, UNSAID.get(key)), value)
         for group in ("shapes", "policy")
         for key, value in wanted[group].items()
         if key not in without
-        if isinstance(found.get(group), dict) and found[group].get(key, value) != value
+        if isinstance(found.get(group), dict)
+        and found[group].get(key, UNSAID.get(key, value)) != value
     ]
     differences = _without_consequences(differences)
     if differences:

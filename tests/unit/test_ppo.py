@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -413,6 +414,38 @@ def test_minibatches_hold_every_episode_once_and_nothing_else(critic: str, polic
         with torch.no_grad():
             alone = learner.values(part.critic_inputs, part.packing)
         torch.testing.assert_close(alone, part.predicted, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--obs_is_state=True",),
+        ("--obs_last_action=False", "--scale_inputs=False"),
+        ("--obs_agent_id=False",),
+    ],
+    ids=["all", "state", "no-last-action", "no-seat"],
+)
+def test_the_own_critic_is_fed_what_the_policy_is_fed(words: tuple[str, ...]) -> None:
+    config = load_command_line(["--config=ippo", "--env-config=foraging", *words]).config
+    spec = replace(mdps.SPEC, obs_scale=0.5, state_scale=0.25)
+    mac = BasicMAC(config=config, spec=spec, device=CPU)
+    critic = CRITICS["ac"](config=config, spec=spec)
+    batch = some_episodes(6)
+    expected = mac.policy.build_inputs(batch, packed(batch))
+    assert torch.equal(critic.inputs(batch, packed(batch)), expected)
+
+
+def test_the_central_critic_is_fed_the_scaled_state_and_the_seat() -> None:
+    config = load_command_line(["--config=mappo", "--env-config=foraging"]).config
+    spec = replace(mdps.SPEC, obs_scale=0.5, state_scale=0.25)
+    batch = some_episodes(6, alg="mappo")
+    packing = packed(batch)
+    found = CRITICS["cv"](config=config, spec=spec).inputs(batch, packing)
+    state = packing.pack(batch["state"]) * 0.25
+    for seat in range(2):
+        assert torch.equal(found[:, seat, :2], state)
+        assert torch.equal(found[:, seat, 2:], torch.eye(2)[seat].expand(len(state), 2))
 
 
 @pytest.mark.parametrize("policy", ["rnn", "mlp"])

@@ -12,6 +12,7 @@ from omg.components.transforms import OneHot
 from omg.config.schema import Config
 from omg.functional.packing import Packing
 from omg.modules.critics.base import Critic
+from omg.modules.opponent_models.present import PresentOthers
 from omg.modules.recurrent import GRUCore
 from omg.types import EnvSpec
 
@@ -95,18 +96,26 @@ class ValueCritic(Critic):
         return values.view(rows, kinds)
 
 
+def _shown(config: Config) -> bool:
+    """Whether the policy is fed the others' places; only a learning agent among others is."""
+    return config.am_present and config.mac != "basic_mac"
+
+
 class OwnCritic(ValueCritic):
-    """`ac`: V of what the agent's policy sees: observation (or state), last action, seat."""
+    """`ac`: V of what the agent's policy sees: observation (or state), last action, seat, and with
+    am_present the others' present places."""
 
     def __init__(self, *, config: Config, spec: EnvSpec, feature_dim: int = 0) -> None:
         super().__init__(config=config, spec=spec, feature_dim=feature_dim)
         self._of_state = config.obs_is_state
         self._last = OneHot(spec.n_actions) if config.obs_last_action else None
         self._told_seat = config.obs_agent_id
+        self._present = PresentOthers(spec, scale=1.0) if _shown(config) else None
 
     def _own_dim(self, config: Config, spec: EnvSpec) -> int:
         seen = spec.state_dim if config.obs_is_state else spec.obs_dim
         last = spec.n_actions if config.obs_last_action else 0
+        last += PresentOthers(spec, scale=1.0).dim if _shown(config) else 0
         return seen + last + (spec.n_agents if config.obs_agent_id else 0)
 
     def _parts(self, batch: EpisodeBatch, packing: Packing, seats_PN: Tensor) -> list[Tensor]:
@@ -120,6 +129,9 @@ class OwnCritic(ValueCritic):
             parts.append(self._last(packing.pack_previous(actions, -1)))
         if self._told_seat:
             parts.append(self._seat(seats_PN))
+        if self._present is not None:
+            state = self._state(batch, packing, 1).squeeze(1)
+            parts.append(self._present(state, seats_PN))
         return parts
 
 
