@@ -254,10 +254,19 @@ def load_command_line(words: Sequence[str]) -> LoadedConfig:
     return load(parse_arguments(words))
 
 
+def shipped_defaults() -> dict[str, Any]:
+    """Every key with its default."""
+    return read_yaml(CONFIG_DIR / "default.yaml", DEFAULT_ORIGIN)
+
+
 def load_saved(path: Path, arguments: Arguments) -> LoadedConfig:
-    """A run's own `config.yaml` with the command line's keys on top."""
+    """A run's own `config.yaml` with the command line's keys on top. Keys that did not exist when
+    it was made have their defaults, which mean what was done before."""
+    saved = read_yaml(path, str(path))
+    new = {key: value for key, value in shipped_defaults().items() if key not in saved}
     merge = _Merge()
-    merge.add(read_yaml(path, str(path)), str(path))
+    merge.add(new, DEFAULT_ORIGIN)
+    merge.add(saved, str(path))
     _add_files(merge, arguments)
     for update in arguments.updates:
         merge.put(update.path, update.value, update.origin)

@@ -11,8 +11,8 @@ import torch
 
 from omg.components.scheme import environment_scheme
 from omg.components.seeding import SeedTree
-from omg.config.arguments import Arguments, Update
-from omg.config.loader import CONFIG_DIR, DEFAULT_ORIGIN, load_saved, read_yaml
+from omg.config.arguments import Arguments
+from omg.config.loader import load_saved
 from omg.config.schema import Config
 from omg.config.team import parse_team
 from omg.controllers.multi_module import MultiModuleMAC
@@ -59,7 +59,7 @@ def read_agent_run(folder: Path, which: str = "last") -> AgentRun:
     folder = folder.expanduser()
     if not (folder / "config.yaml").is_file():
         raise OmgError(f"{folder} is not a run (no config.yaml in it). Give the folder of a run.")
-    config = _saved_config(folder / "config.yaml")
+    config = load_saved(folder / "config.yaml", Arguments()).config
     if config.mac != MAC:
         raise OmgError(
             f"{folder} trained a whole team (mac={config.mac}), and only one agent among others "
@@ -81,14 +81,6 @@ def read_agent_run(folder: Path, which: str = "last") -> AgentRun:
         env_steps=int(meta.get("env_steps", 0)),
         met=frozenset(map(str, meta.get("players", ()))),
     )
-
-
-def _saved_config(path: Path) -> Config:
-    """A run's configuration; keys that did not exist when it was made have their defaults."""
-    saved = read_yaml(path, str(path))
-    defaults = read_yaml(CONFIG_DIR / "default.yaml", DEFAULT_ORIGIN)
-    new = [Update(k, v, DEFAULT_ORIGIN) for k, v in defaults.items() if k not in saved]
-    return load_saved(path, Arguments(updates=tuple(new))).config
 
 
 def _model_folder(run: Path, which: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from omg.config.loader import shipped_defaults
 from omg.pipeline.steps import Plan, Step
 from omg.types import OmgError, RunFailedError
 
@@ -47,6 +49,7 @@ class PipelineState:
         self.path = plan.out / FILE
         self._pipeline, self._env_config = plan.name, plan.env_config
         self.fingerprints = plan.fingerprints()
+        self._steps = {step.key: step for step in plan.steps}
         self.records: dict[str, Record] = self._read()
 
     def _read(self) -> dict[str, Record]:
@@ -72,7 +75,27 @@ class PipelineState:
     def is_current(self, step: Step) -> bool:
         """Whether the step's record is of the present settings."""
         record = self.records.get(step.key)
-        return record is not None and record.fingerprint == self.fingerprint(step)
+        if record is None:
+            return False
+        return record.fingerprint == self.fingerprint(step) or self._only_older(step, record)
+
+    def _only_older(self, step: Step, record: Record) -> bool:
+        """Whether the record differs by nothing but keys that a later version brought, at their
+        defaults, in this step and in those it needs."""
+        now = _plain(step.settings)
+        new = {key: value for key, value in now.items() if key not in record.settings}
+        if {**new, **record.settings} != now or set(record.needs) != set(step.needs):
+            return False
+        if step.kind == "train" and any(value != _defaults().get(k) for k, value in new.items()):
+            return False
+        if step.kind != "train" and new:
+            return False
+        return all(
+            (need := self.records.get(key)) is not None
+            and need.fingerprint == made
+            and self.is_current(self._steps[key])
+            for key, made in record.needs.items()
+        )
 
     def begin(self, step: Step, *, anew: bool) -> None:
         """Record that a step is about to be started, or continued."""
@@ -123,6 +146,11 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    return _plain(shipped_defaults())
+
+
 def _now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
@@ -147,8 +175,9 @@ def replace_text(path: Path, text: str) -> None:
 def difference(step: Step, record: Record, state: PipelineState) -> str:
     """What differs between a record and the present plan, as a part of a sentence."""
     now, told = _plain(step.settings), []
+    older = _defaults() if step.kind == "train" else {}
     for key in sorted({*now, *record.settings}):
-        if now.get(key) != record.settings.get(key):
+        if now.get(key) != record.settings.get(key, older.get(key)):
             old, new = record.settings.get(key, "nothing"), now.get(key, "nothing")
             told.append(f"{key} was {_short(old)}, now {_short(new)}")
     needs = {key: state.fingerprints[key] for key in step.needs}

@@ -60,7 +60,7 @@ def test_every_shipped_algorithm_is_supported_as_it_stands(spec: EnvSpec, name: 
 def test_an_impossible_combination_is_refused_with_the_remedy(
     spec: EnvSpec, words: list[str], sentence: str
 ) -> None:
-    with pytest.raises(OmgError, match="learner=|mixer=") as refused:
+    with pytest.raises(OmgError, match=r"learner=|mixer=") as refused:
         check(spec, *words)
     assert sentence in str(refused.value)
 

@@ -371,14 +371,17 @@ def test_the_command_line_wins_over_a_saved_configuration(tmp_path: Path) -> Non
     assert load_saved(path, parse_arguments(["--t_max=9"])).config.t_max == 9
 
 
-def test_a_saved_configuration_that_lacks_a_key_says_where_to_add_it(tmp_path: Path) -> None:
-    values = loaded().config.as_dict()
-    del values["gamma"]
+def test_a_saved_configuration_from_before_a_key_existed_has_its_default(tmp_path: Path) -> None:
+    values = loaded("--am_history=True", "--gamma=0.5").config.as_dict()
+    del values["am_history"]
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(values), encoding="utf-8")
-    with pytest.raises(OmgError) as caught:
-        load_saved(path, Arguments())
-    assert str(caught.value) == f"Key 'gamma' has no value. Add it to {path}."
+    again = load_saved(path, Arguments())
+    assert again.config.am_history is False
+    assert again.config.gamma == 0.5
+    assert again.origins["am_history"] != str(path)
+    asked = parse_arguments(["--am_history=True"])
+    assert load_saved(path, asked).config.am_history is True
 
 
 @pytest.mark.parametrize(

@@ -784,3 +784,41 @@ def test_the_summary_has_a_row_per_method_and_a_column_per_side(tmp_path: Path) 
     path.write_text("{}")
     with pytest.raises(OmgError, match="not a cross-play's result"):
         summary_table(path, "return")
+
+
+def forget(plan: Plan, *keys: str) -> None:
+    """Records as an older version would have written them, without some keys."""
+    path = plan.out / "pipeline.json"
+    content = json.loads(path.read_text())
+    renamed: dict[str, str] = {}
+    for key, record in content["steps"].items():
+        for name in keys:
+            record["settings"].pop(name, None)
+        record["needs"] = {need: renamed[need] for need in record["needs"]}
+        record["fingerprint"] = renamed[key] = f"old {key}"
+    path.write_text(json.dumps(content))
+
+
+def test_keys_that_a_later_version_brought_do_not_undo_what_was_done(
+    plan: Plan, state: PipelineState, tmp_path: Path
+) -> None:
+    make_done(plan, state)
+    forget(plan, "am_history", "critic")
+    assert set(actions(decide(plan, PipelineState(plan))).values()) == {"skip"}
+    content = changed("agents.methods.1.settings", {"lr": 0.1, "am_history": True})
+    other = plan_of(content, tmp_path)
+    with pytest.raises(OmgError, match="am_history was 'nothing', now True"):
+        decide(other, PipelineState(other))
+
+
+def test_what_depends_on_something_made_anew_is_not_taken_for_older(
+    plan: Plan, state: PipelineState
+) -> None:
+    make_done(plan, state)
+    forget(plan, "am_history")
+    path = plan.out / "pipeline.json"
+    content = json.loads(path.read_text())
+    content["steps"]["pool"]["fingerprint"] = "made anew"
+    path.write_text(json.dumps(content))
+    with pytest.raises(OmgError, match=r"it depends on .*pool"):
+        decide(plan, PipelineState(plan))
