@@ -27,7 +27,7 @@ from omg.telemetry.logger import read_metrics
 
 TASKS = ("Foraging-8x8-2p-2f-coop-v3", "Foraging-8x8-3p-3f-v3")
 SEEDS = (1, 2, 3)
-TEAM_STEPS, AGENT_STEPS, PRIOR_STEPS = 200_000, 40_000, 40_000
+TEAM_STEPS, AGENT_STEPS, PRIOR_STEPS = 300_000, 100_000, 60_000
 SCRIPTS = ("nearest_food", "highest_level", "follow", "random")
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # 97.5 % quantiles, n - 1 degrees
 # The same for all.
@@ -36,7 +36,7 @@ COMMON = (
     *("--runner=batch", "--test_nepisode=200", "--test_interval=50000"),
     "--save_model_interval=1000000",
 )
-# What differs from an algorithm's file; found with seed 11 on the first task, see the docs page.
+# What differs from an algorithm's file.
 TEAM_VALUE = ("--batch_size_run=32", "--lr=0.001", "--epsilon_anneal_time=50000")
 TEAM_POLICY = (
     "--batch_size_run=32",
@@ -47,8 +47,6 @@ TEAM_POLICY = (
 )
 AGENT = ("--batch_size_run=32", "--is_agent_shift=True")
 AGENT_VALUE = ("--lr=0.001", "--epsilon_anneal_time=10000")
-# Foraging is seen in full, so teams need no memory (idv_rnn keeps its networks).
-MEMORYLESS = ("--policy_model=mlp", "--mlp_hidden_dims=[64,64]")
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Job:
     def run(self) -> None:
         if self.done():
             return
-        resumable = (self.folder / "resume").exists()
+        resumable = (self.folder / "config.yaml").is_file() and any(self.folder.glob("resume/*"))
         words = (f"--resume={self.folder}",) if resumable else self.words
         log = self.folder.with_suffix(".log")
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -98,11 +96,10 @@ def make_pool(root: Path, task: str) -> Path:
     return pool
 
 
-def words_of(name: str, team: bool, on_policy: bool) -> tuple[str, ...]:
+def words_of(*, team: bool, on_policy: bool) -> tuple[str, ...]:
     """Settings of an algorithm's runs."""
     if team:
-        network = () if name == "iql_idv" else MEMORYLESS
-        return (*(TEAM_POLICY if on_policy else TEAM_VALUE), *network)
+        return TEAM_POLICY if on_policy else TEAM_VALUE
     return AGENT if on_policy else (*AGENT, *AGENT_VALUE)
 
 
@@ -116,7 +113,12 @@ def plan(root: Path, only: Sequence[str]) -> tuple[list[Job], list[Job]]:
             if row.name.endswith("_beta") or (only and row.name not in only):
                 continue
             team, on_policy = row.learns == "a team", row.learning == "on-policy"
-            words = (f"--config={row.name}", *COMMON, key, *words_of(row.name, team, on_policy))
+            words = (
+                f"--config={row.name}",
+                *COMMON,
+                key,
+                *words_of(team=team, on_policy=on_policy),
+            )
             if not team:
                 words += (f"--opponent_pool={make_pool(root, task)}",)
             if row.opponent_model == "omg_am":

@@ -117,6 +117,16 @@ def model_meta(config: Config, spec: EnvSpec, policy: Mapping[str, Any]) -> dict
             "state_dim": spec.state_dim,
         },
         "policy": dict(policy),
+        **({"critic": _critic_meta(config)} if config.critic else {}),
+    }
+
+
+def _critic_meta(config: Config) -> dict[str, Any]:
+    """What a critic's weights depend on; compared when training goes on with them."""
+    return {
+        "critic": config.critic,
+        "critic_hidden_dims": list(config.critic_hidden_dims),
+        "standardise_values": config.standardise_values,
     }
 
 
@@ -260,7 +270,8 @@ class Run:
         """Load what checkpoint_path names; a mismatch is explained before anything changes."""
         config, learner = self.config, self.parts.learner
         folder = find_model_folder(config.checkpoint_path, config.load_step)
-        found = check_meta(folder, self.parts.meta)
+        groups = ("shapes", "policy", "critic") if for_training else ("shapes", "policy")
+        found = check_meta(folder, self.parts.meta, groups=groups)
         self._loaded_step = int(found.get("env_steps", config.epsilon_anneal_time))
         self._note_env_args(found, "weights were")
         load_networks(folder, learner.networks() if for_training else self.parts.mac.networks())

@@ -284,7 +284,8 @@ class Config(
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
-        if self.batch_size > self.buffer_size:
+        # Policies (on-policy) keep no more than the batch they learn from.
+        if self.agent_output_type == "q" and self.batch_size > self.buffer_size:
             raise ValueError(
                 f"batch_size={self.batch_size} episodes cannot be sampled from a buffer of "
                 f"buffer_size={self.buffer_size}; lower the first or raise the second"

@@ -52,6 +52,9 @@ class Controller(ABC):
     def initial_carry(self, n_copies: int) -> Carry:
         """The carry of copies that are about to begin their first episode."""
 
+    def skip_episodes(self, carry: Carry, episodes: int) -> None:  # noqa: B027 - optional
+        """Count episodes as played that a fresh carry knows nothing of (rotating seats go on)."""
+
     def begin_episodes(
         self, carry: Carry, copies: IntArray, rng: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:

@@ -46,7 +46,8 @@ class MultiModuleMAC(Controller):
         permute: bool = False,
     ) -> None:
         self._config, self._spec, self._device = config, spec, device
-        self._records, self._permutes = record or config.store_inference, permute
+        stored = config.store_inference and config.learner != "am_learner"  # nobody infers there
+        self._records, self._permutes = record or stored, permute
         self.roster = roster or build_roster(config, spec, device)
         if sharing is None:
             self.model = build_model(config, spec).to(device)
@@ -126,6 +127,9 @@ class MultiModuleMAC(Controller):
         for number, group in enumerate(self.roster.groups):
             carry[f"group_{number}"] = group.initial_carry((n_copies, agents))
         return carry
+
+    def skip_episodes(self, carry: Carry, episodes: int) -> None:
+        carry["episode"] += episodes
 
     def begin_episodes(
         self, carry: Carry, copies: IntArray, rng: np.random.Generator

@@ -66,7 +66,11 @@ class Finetuner:
         the number of updates made."""
         self.restore()
         seated, config = self._seated, self._seated.config
-        env = RUNNERS[config.runner](config, min(copies_in_training(config), episodes))
+        copies = min(copies_in_training(config), episodes)
+        if self._on_policy:  # whole waves only: the first to end of a wave are its shortest
+            copies = episodes // -(-episodes // copies)
+            episodes -= episodes % copies
+        env = RUNNERS[config.runner](config, copies)
         try:
             rollout = seated.rollout(
                 roster,

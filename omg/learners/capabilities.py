@@ -15,8 +15,7 @@ class Capabilities:
 
     on_policy: bool = False  # learns once from every episode, all played by the present policy
     outputs: Literal["q", "pi_logits", "any"] = "any"
-    # team: one reward for all; own: each agent's own; any: as common_reward says
-    reward: Literal["team", "own", "any"] = "any"
+    reward: Literal["team", "any"] = "any"  # any: as common_reward says
     macs: tuple[str, ...] = ()  # controllers it trains; empty: any
     mixers: Literal["none", "optional", "required"] = "none"
     critics: tuple[str, ...] = ()  # critics it can learn; empty: it has none
@@ -49,6 +48,7 @@ def check_supported(config: Config, spec: EnvSpec, able: Capabilities) -> None:
             f"Set agent_output_type={able.outputs}."
         )
     _check_parts(config, able, learner)
+    _check_others(config)
     _check_reward(config, spec, able, learner)
     if able.on_policy:
         _check_on_policy(config, learner)
@@ -68,6 +68,24 @@ def _check_parts(config: Config, able: Capabilities, learner: str) -> None:
         )
     if config.critic is not None and not able.critics:
         raise OmgError(f"{learner} has no critic, and critic={config.critic}. Set critic=null.")
+
+
+def _check_others(config: Config) -> None:
+    """A whole team has no others to model or to draw."""
+    if config.mac != "basic_mac":
+        return
+    given = {
+        "opponent_pool": bool(config.opponent_pool),
+        "am_model": config.am_model != "none_am",
+        "am_present": config.am_present,
+    }
+    for key, is_set in given.items():
+        if is_set:
+            raise OmgError(
+                f"mac=basic_mac trains a whole team and has no use for {key}="
+                f"{getattr(config, key)}. Leave it out, or choose an algorithm that trains one "
+                "agent among others (omg algorithms)."
+            )
 
 
 def _check_reward(config: Config, spec: EnvSpec, able: Capabilities, learner: str) -> None:

@@ -64,7 +64,7 @@ class OMGLearner(QLearner):
     towards the prior's encoding of it, and learn Q(s, g, a) with g = ĝ or ḡ (ε-mix)."""
 
     trains = MultiModuleMAC
-    able = Capabilities(outputs="q", reward="own", macs=("multi_module_mac",))
+    able = Capabilities(outputs="q", macs=("multi_module_mac",))
     learns_one_seat = True
     needs_prior = True
 

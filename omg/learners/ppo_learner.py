@@ -131,10 +131,11 @@ class PPOLearner(Learner):
                 f"learner={config.learner} does not train mac={config.mac}. "
                 f"Set mac={self.able.macs[0]}."
             )
-        if config.ppo_minibatches > config.batch_size:
+        episodes = config.batch_size * (spec.n_agents if self.learns_one_seat else 1)
+        if config.ppo_minibatches > episodes:
             raise OmgError(
-                f"ppo_minibatches={config.ppo_minibatches} parts cannot be made of batch_size="
-                f"{config.batch_size} episodes. Lower the first or raise the second."
+                f"ppo_minibatches={config.ppo_minibatches} parts cannot be made of {episodes} "
+                f"episodes (batch_size={config.batch_size}). Lower the first or raise batch_size."
             )
         self._config, self._mac, self._policy = config, mac, mac.policy
         self._selector = _sampling(config, mac.policy.selector)

@@ -30,7 +30,6 @@ class LearningAgentPPOLearner(PPOLearner):
     able = Capabilities(
         on_policy=True,
         outputs="pi_logits",
-        reward="own",
         macs=("multi_module_mac",),
         critics=("ac", "cv"),
     )

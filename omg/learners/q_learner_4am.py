@@ -27,7 +27,7 @@ class LearningAgentQLearner(QLearner):
     same batch by its own loss and optimiser; no gradient of the values reaches it."""
 
     trains = MultiModuleMAC
-    able = Capabilities(outputs="q", reward="own", macs=("multi_module_mac",))
+    able = Capabilities(outputs="q", macs=("multi_module_mac",))
     learns_one_seat = True
 
     def __init__(

@@ -97,16 +97,18 @@ class Rollout:
         self.stepped_last = env.n_copies  # environment steps of the last step
         self.begin(0)
 
-    def begin(self, round_number: int) -> None:
-        """Start afresh in all copies; different numbers give different episodes."""
+    def begin(self, round_number: int, *, played: int = 0) -> None:
+        """Start afresh in all copies; different numbers give different episodes. `played`: how
+        many episodes of each copy went before, as far as rotating seats are concerned."""
         self._generator = self._seeds.torch(f"{self._stream}.actions", round_number)
         self._rng = self._seeds.numpy(f"{self._stream}.episodes", round_number)
         seed = self._seeds.integer(f"{self._stream}.env", round_number)
-        self._restart_with(self.env.reset(seed))
+        self._restart_with(self.env.reset(seed), played)
 
-    def _restart_with(self, view: Observation) -> None:
+    def _restart_with(self, view: Observation, played: int = 0) -> None:
         self._view: Observation | TimeStep = view
         self._carry: Carry = self.mac.initial_carry(self.env.n_copies)
+        self.mac.skip_episodes(self._carry, played)
         self._last_actions = np.full((self.env.n_copies, self.env.spec.n_agents), -1, np.int64)
         self._start_episodes(self._everyone)
 

@@ -47,7 +47,7 @@ class Waves:
         if self._waiting.all():
             self._round += 1
             self._waiting[:] = False
-            self._rollout.begin(self._round)
+            self._rollout.begin(self._round, played=self._round)
         return finished.take(wanted) if len(wanted) else None
 
     def state_dict(self) -> dict[str, Any]:

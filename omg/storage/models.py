@@ -116,7 +116,11 @@ UNSAID = {"am_present": False, "am_history": False}
 
 
 def check_meta(
-    folder: Path, wanted: Mapping[str, Any], *, without: Sequence[str] = ()
+    folder: Path,
+    wanted: Mapping[str, Any],
+    *,
+    without: Sequence[str] = (),
+    groups: Sequence[str] = ("shapes", "policy"),
 ) -> dict[str, Any]:
     """Compare what the weights were trained with to what this run would feed them, apart from the
     settings in `without`; what meta.json says, or nothing where there is none (PyMARL's)."""
@@ -135,8 +139,8 @@ def check_meta(
         )
     differences = [
         (group, key, found[group].get(key, UNSAID.get(key)), value)
-        for group in ("shapes", "policy")
-        for key, value in wanted[group].items()
+        for group in groups
+        for key, value in wanted.get(group, {}).items()
         if key not in without
         if isinstance(found.get(group), dict)
         and found[group].get(key, UNSAID.get(key, value)) != value
@@ -145,7 +149,7 @@ def check_meta(
     if differences:
         told = "; ".join(_told(key, old, new) for _, key, old, new in differences)
         # These follow from the environment's arguments, like the shapes.
-        own = [d for d in differences if d[0] == "policy" and d[1] not in ("scale", OBS_FORMAT)]
+        own = [d for d in differences if d[0] != "shapes" and d[1] not in ("scale", OBS_FORMAT)]
         settings = ", ".join(f"{key}={old}" for _, key, old, _ in own if key != "input_dim")
         advice = (
             f"Run with the settings it was trained with ({settings or 'see its config.yaml'})"

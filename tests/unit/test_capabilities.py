@@ -13,6 +13,7 @@ from omg.config.loader import available, load_command_line
 from omg.envs.registry import make_batched
 from omg.learners import LEARNERS
 from omg.learners.capabilities import check_supported
+from omg.modules.opponent_models.build import build_model
 from omg.types import EnvSpec, OmgError
 
 # SYSTEM section 3: names that a PyMARL user types.
@@ -55,12 +56,15 @@ def test_every_shipped_algorithm_is_supported_as_it_stands(spec: EnvSpec, name: 
         (["--config=mappo", "--updates_per_episode=2"], "Leave it at 1"),
         (["--config=coma", "--action_selector=epsilon_greedy"], "action_selector=multinomial"),
         (["--config=d3qn", "--mixer=vdn", "--common_reward=True"], "Set mixer=null"),
+        (["--config=iql", "--opponent_pool=p"], "has no use for opponent_pool=p"),
+        (["--config=coma", "--am_model=liam_am"], "has no use for am_model=liam_am"),
+        (["--config=qmix", "--am_present=True"], "has no use for am_present=True"),
     ],
 )
 def test_an_impossible_combination_is_refused_with_the_remedy(
     spec: EnvSpec, words: list[str], sentence: str
 ) -> None:
-    with pytest.raises(OmgError, match=r"learner=|mixer=") as refused:
+    with pytest.raises(OmgError, match=r"learner=|mixer=|mac=") as refused:
         check(spec, *words)
     assert sentence in str(refused.value)
 
@@ -88,3 +92,35 @@ def test_the_command_lists_all_of_them_for_people_and_for_programs() -> None:
     assert {row["name"] for row in rows} == set(available("algs"))
     one = describe_algorithm("mappo")
     assert next(row for row in rows if row["name"] == "mappo")["parts"] == one.parts
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (
+            ["--config=d3qn", "--am_history=True"],
+            "am_history=True is an option of am_model=base_am",
+        ),
+        (["--config=d3qn_liam", "--am_history=True"], "not of liam_am"),
+        (["--config=d3qn_am", "--am_feature=both"], "am_feature=both is an option of"),
+        (["--config=d3qn_am", "--am_history=True"], ""),
+        (["--config=d3qn_liam", "--am_feature=both"], ""),
+    ],
+)
+def test_an_option_of_another_opponent_model_is_refused(
+    spec: EnvSpec, words: list[str], refused: str
+) -> None:
+    config = load_command_line([*words, "--env-config=foraging"]).config
+    if not refused:
+        build_model(config, spec)
+        return
+    with pytest.raises(OmgError) as caught:
+        build_model(config, spec)
+    assert refused in str(caught.value)
+
+
+def test_a_policys_batch_may_be_larger_than_the_buffer_it_does_not_use() -> None:
+    words = ["--env-config=foraging", "--batch_size=64", "--buffer_size=8"]
+    assert load_command_line(["--config=coma", *words]).config.batch_size == 64
+    with pytest.raises(OmgError, match="buffer_size=8"):
+        load_command_line(["--config=iql", *words])

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from omg.components.learning_agent import SEAT
 from omg.components.replay_buffer import ReplayBuffer
 from omg.components.scheme import environment_scheme
+from omg.components.seeding import SeedTree
+from omg.config.loader import load_command_line
+from omg.controllers.multi_module import MultiModuleMAC
 from omg.envs.registry import make_batched
+from omg.opponents.pool import OpponentPool
+from omg.runners.rollout import Rollout
 from omg.runners.waves import Waves
 from tests.unit.test_rollout import KEY, make_rollout
 
@@ -105,3 +113,35 @@ def test_a_buffer_hands_out_all_its_episodes_once_and_in_order() -> None:
         assert int(taken.lengths[row]) == steps
         assert torch.equal(taken["actions"][row, :steps], episode["actions"][0, :steps])
     assert taken.max_seq_length == max(int(e.lengths[0]) for e in stored[-4:])
+
+
+@pytest.mark.parametrize(("copies", "agents"), [(1, 2), (3, 2), (2, 3), (4, 3)])
+def test_waves_rotate_the_learning_seat_over_all_seats(
+    tmp_path: Path, copies: int, agents: int
+) -> None:
+    """Every wave starts with fresh carries; the rotation goes on nevertheless."""
+    game = {"key": f"Foraging-5x5-{agents}p-1f-v3", "max_episode_steps": 6}
+    OpponentPool.create(tmp_path / "pool").add_script("random")
+    config = load_command_line(
+        ["--config=ppo", "--env-config=foraging", f"--opponent_pool={tmp_path / 'pool'}"]
+        + [f"--env_args.{key}={value}" for key, value in game.items()]
+    ).config
+    env = make_batched("foraging", game, n_copies=copies)
+    mac = MultiModuleMAC(config=config, spec=env.spec, device=torch.device("cpu"))
+    rollout = Rollout(
+        env=env,
+        mac=mac,
+        scheme=environment_scheme(env.spec, common_reward=False).extend(mac.record_fields()),
+        seeds=SeedTree(3),
+        stream="train",
+        device=torch.device("cpu"),
+        common_reward=False,
+        reward_scalarisation="sum",
+    )
+    waves, seats = Waves(rollout), []
+    while len(seats) < 4 * copies * agents:
+        finished = waves.step(0)
+        if finished is not None:
+            seats += finished.episodes[SEAT].tolist()
+    counts = np.bincount(seats, minlength=agents)
+    assert counts.min() == counts.max() == 4 * copies

@@ -27,6 +27,7 @@ def build_model(config: Config, spec: EnvSpec) -> OpponentModel:
         "config": config,
     }
     _check_arguments(kind, config)
+    _check_options(config)
     model: OpponentModel = kind(**given, **config.am_args)  # type: ignore[arg-type]
     if not isinstance(getattr(model, "feature_dim", None), int):
         raise OmgError(
@@ -61,6 +62,19 @@ def _check_arguments(kind: type[OpponentModel], config: Config) -> None:
             f"am_model={config.am_model} needs am_args.{', am_args.'.join(missing)}. Give a value, "
             "or a default in its __init__."
         )
+
+
+def _check_options(config: Config) -> None:
+    """Options of one shipped model, given to another, would be ignored."""
+    of = {"am_history": ("base_am", False), "am_feature": ("liam_am", "latent")}
+    for key, (model, default) in of.items():
+        if config.am_model == model or getattr(config, key) == default:
+            continue
+        if config.am_model in OPPONENT_MODELS:
+            raise OmgError(
+                f"{key}={getattr(config, key)} is an option of am_model={model}, not of "
+                f"{config.am_model}. Leave it out."
+            )
 
 
 def _check_loss(model: OpponentModel, name: str) -> None:
