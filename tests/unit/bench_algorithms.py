@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 # Where weights tell the seats apart, as (end of their name, axis, first of them, width): along that
@@ -47,12 +47,12 @@ class Row:
     sure: tuple[str, ...] | None = ()
     sure_ending: Literal["mixed", "terminated"] = "mixed"
     updates: int = 60  # until it has learned the values of the two-state game
-    seats: tuple[SeatWeights, ...] = field(default=())
+    seats: tuple[SeatWeights, ...] = ()
     # Has a memory that no setting takes away: learns its values from longer random episodes.
     recurrent: bool = False
     # The same algorithm but for its runner: proved by its twin, run by itself.
     twin: str = ""
-    # Looks into copies of its games, so that they cannot lie in other processes.
+    # False: it looks into copies of its games, so that they cannot lie in other processes.
     parallel: bool = True
 
     @property
@@ -71,7 +71,7 @@ TABLE: dict[str, Row] = {
     "qmix_beta": Row(twin="qmix"),
     "qtran": Row(updates=100),
     # At a cut it draws the others' actions.
-    "coma": Row(values="policy", seats=COMA, sure_ending="terminated", updates=230),
+    "coma": Row(values="policy", seats=COMA, sure_ending="terminated", updates=150),
     "ippo": Row(values="policy", updates=22, sure=WHOLE_BATCH),
     "mappo": Row(values="policy", updates=22, sure=WHOLE_BATCH, seats=CENTRAL),
     # one agent among others, Q-learning

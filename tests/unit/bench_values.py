@@ -17,16 +17,9 @@ from .bench_learners import TWO_STATES, Bench, game_batch, tempt, with_padding
 FAST = [
     *(f"--gamma={mdps.GAMMA}", "--optimizer=adam", "--critic_lr=0.03", "--grad_norm_clip=1000"),
     *("--obs_last_action=False", "--target_update_interval=1", "--target_update_tau=0.2"),
-    *(
-        "--subgoal_epsilon_start=0",
-        "--am_lr=0.0003",
-        "--ppo_epochs=4",
-        "--ppo_minibatches=1",
-        "--td_lambda=0.5",
-    ),
-    *("--gae_lambda=0.5", "--mixing_embed_dim=32"),
-    "--mlp_hidden_dims=[32]",
-    "--critic_hidden_dims=[32]",
+    *("--td_lambda=0.5", "--gae_lambda=0.5", "--ppo_epochs=4", "--ppo_minibatches=1"),
+    *("--mlp_hidden_dims=[32]", "--critic_hidden_dims=[32]", "--mixing_embed_dim=32"),
+    *("--subgoal_epsilon_start=0", "--am_lr=0.0003"),
 ]
 # How often a single step is asked for at once: COMA draws what the others do behind a cut.
 REPEATS = 300
@@ -37,14 +30,13 @@ FROZEN = ["--lr=1e-12", "--epsilon_start=0", "--epsilon_finish=0"]
 def learned(name: str, *, ending: str, padded: bool) -> Bench:
     """A learner that has seen every play of the game, again and again."""
     row = TABLE[name]
-    updates = row.updates
     words = [*FAST, *(FROZEN if row.values == "policy" else ["--lr=0.03"])]
     words += [] if row.recurrent else ["--policy_model=mlp"]
     bench = Bench(name, *words, spec=TWO_STATES)
     tempt(bench)
     batches = _batches(bench, ending, padded)
-    for update in range(updates):
-        if update == updates * 2 // 3:
+    for update in range(row.updates):
+        if update == row.updates * 2 // 3:
             _slow_down(bench)
         bench.train(next(batches))
     return bench

@@ -36,7 +36,7 @@ PROVED = [name for name, row in TABLE.items() if not row.twin]
 TWINS = [name for name, row in TABLE.items() if row.twin]
 ENDINGS = ["terminated", "truncated"]
 # How far a learned value may lie off. The solutions of the two endings differ by 1/3 at least.
-TOLERANCE = 0.15
+TOLERANCE = 0.1
 # What rounding may change, as a share of what an update changes.
 ROUNDING = 0.01
 
