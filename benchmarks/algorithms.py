@@ -27,7 +27,7 @@ from omg.telemetry.logger import read_metrics
 
 TASKS = ("Foraging-8x8-2p-2f-coop-v3", "Foraging-8x8-3p-3f-v3")
 SEEDS = (1, 2, 3)
-TEAM_STEPS, AGENT_STEPS, PRIOR_STEPS = 300_000, 100_000, 60_000
+TEAM_STEPS, AGENT_STEPS, PRIOR_STEPS = 200_000, 60_000, 60_000
 SCRIPTS = ("nearest_food", "highest_level", "follow", "random")
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # 97.5 % quantiles, n - 1 degrees
 # The same for all.
@@ -141,6 +141,7 @@ def plan(root: Path, only: Sequence[str]) -> tuple[list[Job], list[Job]]:
                         (*words, f"--t_max={length}", f"--seed={seed}", *place),
                     )
                 )
+    jobs.sort(key=lambda job: job.folder.name[-1])  # a whole table of the first seed comes first
     return priors, jobs
 
 

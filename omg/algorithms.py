@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from omg.config.loader import CONFIG_DIR, available, load_command_line
+from omg.config.schema import Config
 from omg.learners import LEARNERS
 from omg.learners.capabilities import Capabilities
 from omg.modules.agents import AGENTS
@@ -45,11 +46,16 @@ def _reward(common: bool, able: Capabilities) -> str:
     return f"{configured} (or {other})" if able.reward == "any" else configured
 
 
+def _parts(config: Config) -> str:
+    if config.mixer:
+        return f"mixer {config.mixer}"
+    return f"critic {config.critic}" if config.critic else ""
+
+
 def describe_algorithm(name: str) -> Algorithm:
     """The algorithm with the settings it is shipped with."""
     config = load_command_line([f"--config={name}"]).config
     able = LEARNERS[config.learner].able
-    mixing = config.mixer is not None
     words = able.words()
     network = AGENTS[config.policy_model]
     return Algorithm(
@@ -57,13 +63,11 @@ def describe_algorithm(name: str) -> Algorithm:
         about=_about(name),
         learns=words["learns"],
         learning=words["learning"],
-        reward="team" if mixing else _reward(config.common_reward, able),
+        reward="team" if config.mixer else _reward(config.common_reward, able),
         actions=words["actions"],
         network=config.policy_model,
         recurrent=getattr(network, "carry_dim", None) != 0,
-        parts=f"mixer {config.mixer}"
-        if mixing
-        else f"critic {config.critic}" * bool(config.critic),
+        parts=_parts(config),
         opponent_model=config.am_model if words["learns"] != "a team" else "",
         learner=config.learner,
     )

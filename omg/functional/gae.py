@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from omg.functional.packing import Packing
+from omg.functional.returns import backward_sums
 from omg.functional.td import td_targets
 
 
@@ -22,19 +23,11 @@ def generalised_advantages(
     slots that are no transitions, such as the last of an episode: there the sum ends. An episode
     that was cut bootstraps from the value of its last slot, one that terminated does not.
 
-    All episodes and agents at once, in a loop over time, last step first: each step needs the
-    next one's result. No gradient passes through it."""
+    All episodes, agents and steps at once (`backward_sums`). No gradient passes through it."""
     values, reward = values_PN.detach(), reward_PN.detach()
     now, following = packing.now, packing.next
+    errors = td_targets(reward[now], terminated_P[now], values[following], gamma=gamma)
+    errors = errors - values[now]
     advantages = torch.zeros_like(values)
-    advantages[now] = (
-        td_targets(reward[now], terminated_P[now], values[following], gamma=gamma) - values[now]
-    )
-    sizes = packing.sizes.tolist()
-    start = len(values) - sizes[-1]  # of the later of two steps; that of the earlier lies before
-    for earlier, later in zip(sizes[-2::-1], sizes[:0:-1], strict=True):
-        before = start - earlier
-        reached = slice(before, before + later)  # episodes that reach the later step come first
-        advantages[reached] += gamma * lam * advantages[start : start + later]
-        start = before
+    advantages[now] = backward_sums(errors, torch.full_like(errors, gamma * lam), packing)
     return advantages

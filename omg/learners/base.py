@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from omg.components.action_selectors import ActionSelector, Multinomial
 from omg.components.episode_batch import EpisodeBatch
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.learners.capabilities import Capabilities
-from omg.types import EnvSpec
+from omg.types import EnvSpec, OmgError
+
+M = TypeVar("M", bound=Controller)
 
 # Scalars as tensors: nobody waits for the device until they are logged.
 Metrics: TypeAlias = Mapping[str, Tensor]
@@ -80,13 +83,60 @@ class Learner(ABC):
         """Called when network weights were replaced from outside (targets follow them)."""
 
 
-def make_optimiser(config: Config, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """RMSprop with PyMARL's settings, or Adam."""
+def trained_mac(config: Config, mac: Controller, kind: type[M], able: Capabilities) -> M:
+    """The controller as the kind a learner trains; another is refused."""
+    if not isinstance(mac, kind):
+        raise OmgError(
+            f"learner={config.learner} does not train mac={config.mac}. Set mac={able.macs[0]}."
+        )
+    return mac
+
+
+def sampling_selector(config: Config, selector: ActionSelector) -> Multinomial:
+    """The selector of a policy that is sampled; one that gives no probabilities is refused."""
+    if not isinstance(selector, Multinomial):
+        raise OmgError(
+            f"learner={config.learner} needs the probabilities it acted with, and action_selector="
+            f"{config.action_selector} gives none. Set action_selector=multinomial or "
+            "soft_policies, or derive yours from Multinomial."
+        )
+    return selector
+
+
+def make_optimiser(
+    config: Config, parameters: Iterable[nn.Parameter], lr: float | None = None
+) -> torch.optim.Optimizer:
+    """RMSprop with PyMARL's settings, or Adam; at the configured rate unless another is given."""
+    shared: dict[str, Any] = {
+        "lr": config.lr if lr is None else lr,
+        "eps": config.optim_eps,
+        "foreach": True,
+    }
     if config.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=config.lr, eps=config.optim_eps, foreach=True)
-    return torch.optim.RMSprop(
-        parameters, lr=config.lr, alpha=config.optim_alpha, eps=config.optim_eps, foreach=True
-    )
+        return torch.optim.Adam(parameters, **shared)
+    return torch.optim.RMSprop(parameters, alpha=config.optim_alpha, **shared)
+
+
+def descend(
+    loss: Tensor,
+    optimiser: torch.optim.Optimizer,
+    parameters: Sequence[nn.Parameter],
+    config: Config,
+) -> Tensor:
+    """One clipped step; the norm of the gradient before clipping."""
+    optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    norm: Tensor = nn.utils.clip_grad_norm_(parameters, config.grad_norm_clip, foreach=True)
+    optimiser.step()
+    return norm
+
+
+def target_share(config: Config, episodes: int, last_episode: int) -> float:
+    """How much of the new weights the targets take after an update: τ with soft updates; else all
+    (1.0) when target_update_interval episodes have passed since `last_episode`, and nothing."""
+    if config.target_update_tau > 0:
+        return config.target_update_tau
+    return 1.0 if episodes - last_episode >= config.target_update_interval else 0.0
 
 
 def load_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:

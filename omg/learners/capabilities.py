@@ -24,7 +24,6 @@ class Capabilities:
         """For tables: column to text."""
         return {
             "learning": "on-policy" if self.on_policy else "off-policy",
-            "reward": self.reward,
             "actions": "discrete",
             "learns": "one agent among others" if self.macs == ("multi_module_mac",) else "a team",
         }

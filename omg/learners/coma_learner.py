@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omg.components.action_selectors import Multinomial
 from omg.components.episode_batch import EpisodeBatch
 from omg.config.schema import Config
 from omg.controllers.base import Controller
@@ -16,7 +15,18 @@ from omg.controllers.basic import BasicMAC
 from omg.functional.packing import Packing
 from omg.functional.returns import following_transition, td_lambda_targets
 from omg.functional.td import gather_actions
-from omg.learners.base import Learner, Metrics, Progress, blend, load_optimiser, make_optimiser
+from omg.learners.base import (
+    Learner,
+    Metrics,
+    Progress,
+    blend,
+    descend,
+    load_optimiser,
+    make_optimiser,
+    sampling_selector,
+    target_share,
+    trained_mac,
+)
 from omg.learners.capabilities import Capabilities, check_supported
 from omg.modules.critics import CRITICS
 from omg.modules.critics.coma import ComaCritic
@@ -41,26 +51,16 @@ class ComaLearner(Learner):
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
         check_supported(config, spec, self.able)
-        if not isinstance(mac, BasicMAC):
-            raise OmgError(
-                f"learner={config.learner} does not train mac={config.mac}. Set mac=basic_mac."
-            )
-        if not isinstance(mac.policy.selector, Multinomial):
-            raise OmgError(
-                f"learner={config.learner} needs the probabilities it acted with, and "
-                f"action_selector={config.action_selector} gives none. Set "
-                "action_selector=multinomial."
-            )
-        self._config, self._mac, self._policy = config, mac, mac.policy
-        self._selector = mac.policy.selector
+        self._config = config
+        self._mac = trained_mac(config, mac, BasicMAC, self.able)
+        self._policy = self._mac.policy
+        self._selector = sampling_selector(config, self._policy.selector)
         self.critic = self._new_critic(config, spec, device)
         self._target_critic = self._new_critic(config, spec, device)
         self._actor_parameters = [*self._policy.network.parameters()]
         self._critic_parameters = [*self.critic.parameters()]
         self._optimiser = make_optimiser(config, self._actor_parameters)
-        self._critic_optimiser = make_optimiser(
-            config.model_copy(update={"lr": config.critic_lr}), self._critic_parameters
-        )
+        self._critic_optimiser = make_optimiser(config, self._critic_parameters, config.critic_lr)
         self._generator = torch.Generator().manual_seed(config.seed)
         self._last_target_episode = 0
         self.after_load()
@@ -152,10 +152,9 @@ class ComaLearner(Learner):
         for piece in pieces:
             value = gather_actions(self.critic(inputs_KNI[piece]), taken_KN[piece])
             error = value - targets_KN[piece]
+            loss = error.square().mean()
             norms.append(
-                self._descend(
-                    error.square().mean(), self._critic_optimiser, self._critic_parameters
-                )
+                descend(loss, self._critic_optimiser, self._critic_parameters, self._config)
             )
             values.append(value.detach())
             errors.append(error.detach())
@@ -174,7 +173,7 @@ class ComaLearner(Learner):
         advantage = counterfactual_advantage(q_KNA, held, taken_KN)
         chance = gather_actions(policy_KNA, taken_KN).clamp(min=SMALLEST)
         loss = -(advantage * chance.log()).mean()
-        grad_norm = self._descend(loss, self._optimiser, self._actor_parameters)
+        grad_norm = descend(loss, self._optimiser, self._actor_parameters, self._config)
         return {
             "pg_loss": loss.detach(),
             "agent_grad_norm": grad_norm,
@@ -183,22 +182,10 @@ class ComaLearner(Learner):
             "entropy": torch.special.entr(held).sum(-1).mean(),
         }
 
-    def _descend(
-        self, loss: Tensor, optimiser: torch.optim.Optimizer, parameters: list[nn.Parameter]
-    ) -> Tensor:
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm: Tensor = nn.utils.clip_grad_norm_(
-            parameters, self._config.grad_norm_clip, foreach=True
-        )
-        optimiser.step()
-        return norm
-
     def _update_target(self, progress: Progress) -> None:
-        if self._config.target_update_tau > 0:
-            blend(self._target_critic, self.critic, self._config.target_update_tau)
-        elif progress.episodes - self._last_target_episode >= self._config.target_update_interval:
-            blend(self._target_critic, self.critic, 1.0)
+        share = target_share(self._config, progress.episodes, self._last_target_episode)
+        if share:
+            blend(self._target_critic, self.critic, share)
             self._last_target_episode = progress.episodes
 
     def after_load(self) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from omg.components.action_selectors import Multinomial
 from omg.components.episode_batch import EpisodeBatch
 from omg.components.running_stats import RunningStats
 from omg.config.schema import Config
@@ -19,7 +18,16 @@ from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.gae import generalised_advantages
 from omg.functional.packing import Packing
 from omg.functional.td import gather_actions
-from omg.learners.base import Learner, Metrics, Progress, load_optimiser, make_optimiser
+from omg.learners.base import (
+    Learner,
+    Metrics,
+    Progress,
+    descend,
+    load_optimiser,
+    make_optimiser,
+    sampling_selector,
+    trained_mac,
+)
 from omg.learners.capabilities import Capabilities, check_supported
 from omg.modules.critics import CRITICS, Critic
 from omg.types import EnvSpec, OmgError
@@ -126,27 +134,22 @@ class PPOLearner(Learner):
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
         check_supported(config, spec, self.able)
-        if not isinstance(mac, self.trains):
-            raise OmgError(
-                f"learner={config.learner} does not train mac={config.mac}. "
-                f"Set mac={self.able.macs[0]}."
-            )
         episodes = config.batch_size * (spec.n_agents if self.learns_one_seat else 1)
         if config.ppo_minibatches > episodes:
             raise OmgError(
                 f"ppo_minibatches={config.ppo_minibatches} parts cannot be made of {episodes} "
                 f"episodes (batch_size={config.batch_size}). Lower the first or raise batch_size."
             )
-        self._config, self._mac, self._policy = config, mac, mac.policy
-        self._selector = _sampling(config, mac.policy.selector)
+        self._config = config
+        self._mac = trained_mac(config, mac, self.trains, self.able)
+        self._policy = self._mac.policy
+        self._selector = sampling_selector(config, self._policy.selector)
         assert config.critic is not None  # checked above
         feature_dim = mac.model.feature_dim if isinstance(mac, MultiModuleMAC) else 0
         critic = CRITICS[config.critic](config=config, spec=spec, feature_dim=feature_dim)
         self.values = ValueFunction(critic, standardise=config.standardise_values).to(device)
         self._optimiser = make_optimiser(config, self._policy.network.parameters())
-        self._critic_optimiser = make_optimiser(config, self.values.parameters())
-        for group in self._critic_optimiser.param_groups:
-            group["lr"] = config.critic_lr
+        self._critic_optimiser = make_optimiser(config, self.values.parameters(), config.critic_lr)
         self._shuffle = torch.Generator().manual_seed(config.seed)
 
     def _own_part(self, batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor | None]:
@@ -157,11 +160,16 @@ class PPOLearner(Learner):
         """What an opponent model adds to the inputs, [P, n, F]; None without one."""
         return None
 
+    def _train_model(self, batch: EpisodeBatch, packing: Packing) -> Metrics:
+        """What else learns from the batch behind the policy: an opponent model."""
+        return {}
+
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
         part, seats = self._own_part(batch)
         packing = Packing.of(part.filled, part.raw("terminated"))
         feature = self._feature(batch, packing)
-        return self.learn(part, packing, progress, seats=seats, feature=feature)
+        metrics = self.learn(part, packing, progress, seats=seats, feature=feature)
+        return {**metrics, **self._train_model(batch, packing)}
 
     def learn(
         self,
@@ -286,10 +294,11 @@ class PPOLearner(Learner):
         ratio = log_ratio.exp()
         gain = clipped_surrogate(ratio, experience.advantages[now], config.eps_clip).mean()
         entropy = entropies.mean()
-        agent_norm = self._descend(
+        agent_norm = descend(
             -gain - config.entropy_coef * entropy,
             self._optimiser,
             list(self._policy.network.parameters()),
+            config,
         )
         errors = value_error(
             self.values(experience.critic_inputs, experience.packing)[now],
@@ -298,8 +307,8 @@ class PPOLearner(Learner):
             config.value_clip,
         )
         value_loss = errors.mean()
-        critic_norm = self._descend(
-            value_loss, self._critic_optimiser, list(self.values.parameters())
+        critic_norm = descend(
+            value_loss, self._critic_optimiser, list(self.values.parameters()), config
         )
         with torch.no_grad():
             outside = (ratio - 1.0).abs() > config.eps_clip
@@ -313,15 +322,6 @@ class PPOLearner(Learner):
                 "agent_grad_norm": agent_norm,
                 "critic_grad_norm": critic_norm,
             }
-
-    def _descend(
-        self, loss: Tensor, optimiser: torch.optim.Optimizer, weights: Sequence[nn.Parameter]
-    ) -> Tensor:
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(weights, self._config.grad_norm_clip, foreach=True)
-        optimiser.step()
-        return norm
 
     def _critic_file(self) -> str:
         return "critic"
@@ -354,13 +354,3 @@ class PPOLearner(Learner):
         self._optimiser.load_state_dict(state["optimiser"])
         self._critic_optimiser.load_state_dict(state["critic_optimiser"])
         self._shuffle.set_state(state["shuffle"])
-
-
-def _sampling(config: Config, selector: object) -> Multinomial:
-    if isinstance(selector, Multinomial):
-        return selector
-    raise OmgError(
-        f"learner={config.learner} needs the probabilities of actions, which action_selector="
-        f"{config.action_selector} does not give. Set action_selector=soft_policies, or derive "
-        "yours from Multinomial."
-    )

@@ -14,7 +14,7 @@ from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.packing import Packing
-from omg.learners.base import Metrics, Progress
+from omg.learners.base import Metrics
 from omg.learners.capabilities import Capabilities
 from omg.learners.model_training import ModelTraining, TrainsModel
 from omg.learners.ppo_learner import PPOLearner
@@ -54,12 +54,9 @@ class LearningAgentPPOLearner(PPOLearner):
     def _critic_file(self) -> str:
         return f"{self._config.train_alg or self._config.name}/critic"
 
-    def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
-        metrics = super().train(batch, progress)
-        packing = Packing.of(batch.filled, batch.raw("terminated"))
+    def _train_model(self, batch: EpisodeBatch, packing: Packing) -> Metrics:
         steps = [self._model_training.train(batch, packing) for _ in range(self._config.ppo_epochs)]
-        model = {name: torch.stack([step[name] for step in steps]).mean() for name in steps[0]}
-        return {**metrics, **model}
+        return {name: torch.stack([step[name] for step in steps]).mean() for name in steps[0]}
 
     def optimiser_state(self) -> dict[str, Any]:
         model = self._model_training.optimiser_state()

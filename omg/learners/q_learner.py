@@ -20,8 +20,11 @@ from omg.learners.base import (
     Metrics,
     Progress,
     blend,
+    descend,
     load_optimiser,
     make_optimiser,
+    target_share,
+    trained_mac,
 )
 from omg.learners.capabilities import Capabilities, check_supported
 from omg.modules.mixers import MIXERS, Mixer
@@ -39,15 +42,10 @@ class QLearner(Learner):
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
         check_supported(config, spec, self.able)
-        if not isinstance(mac, self.trains):
-            raise OmgError(
-                f"learner={config.learner} does not train mac={config.mac}. "
-                f"Set mac={self.able.macs[0]}."
-            )
         self._config = config
-        self._policy = mac.policy
-        self._mac = mac
-        self._target_network = mac.policy.new_network()
+        self._mac = trained_mac(config, mac, self.trains, self.able)
+        self._policy = self._mac.policy
+        self._target_network = self._policy.new_network()
         self.mixer = self._new_mixer(config, spec, device)
         self._target_mixer = self._new_mixer(config, spec, device)
         self._parameters = [*self._policy.network.parameters()]
@@ -114,6 +112,10 @@ class QLearner(Learner):
         """What an opponent model adds to the inputs, [P, n, F]; None without one."""
         return None
 
+    def _train_model(self, batch: EpisodeBatch, packing: Packing) -> Metrics:
+        """What else learns from the batch behind the values: an opponent model."""
+        return {}
+
     def _state(self, batch: EpisodeBatch, packing: Packing, slots: Tensor) -> Tensor:
         return packing.take(batch.raw("state"), slots).to(torch.float32) * self._state_scale
 
@@ -128,7 +130,8 @@ class QLearner(Learner):
         state = self._state(batch, packing, packing.now)
         chosen = self._mixed(self.mixer, gather_actions(q[packing.now], taken), state)
         targets = self.targets(batch, packing, inputs, q, seats)
-        return self._descend(chosen, targets, progress)
+        metrics = self._descend(chosen, targets, progress)
+        return {**metrics, **self._train_model(whole, packing)}
 
     def _descend(self, taken: Tensor, targets: Tensor, progress: Progress) -> Metrics:
         """One gradient step on the mean square error of the taken actions' values."""
@@ -144,20 +147,14 @@ class QLearner(Learner):
 
     def _minimise(self, loss: Tensor, progress: Progress) -> Tensor:
         """Descend a loss; the norm of its gradient before clipping."""
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        grad_norm = nn.utils.clip_grad_norm_(
-            self._parameters, self._config.grad_norm_clip, foreach=True
-        )
-        self._optimiser.step()
+        grad_norm = descend(loss, self._optimiser, self._parameters, self._config)
         self._update_targets(progress)
         return grad_norm
 
     def _update_targets(self, progress: Progress) -> None:
-        if self._config.target_update_tau > 0:
-            self._blend(self._config.target_update_tau)
-        elif progress.episodes - self._last_target_episode >= self._config.target_update_interval:
-            self._blend(1.0)
+        share = target_share(self._config, progress.episodes, self._last_target_episode)
+        if share:
+            self._blend(share)
             self._last_target_episode = progress.episodes
 
     def _blend(self, tau: float) -> None:

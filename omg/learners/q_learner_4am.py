@@ -14,7 +14,7 @@ from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.packing import Packing
-from omg.learners.base import Metrics, Progress
+from omg.learners.base import Metrics
 from omg.learners.capabilities import Capabilities
 from omg.learners.model_training import ModelTraining
 from omg.learners.q_learner import QLearner
@@ -44,10 +44,8 @@ class LearningAgentQLearner(QLearner):
     def _feature(self, batch: EpisodeBatch, packing: Packing) -> Tensor | None:
         return self._model.features(batch, packing).unsqueeze(1)
 
-    def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
-        metrics = super().train(batch, progress)
-        packing = Packing.of(batch.filled, batch.raw("terminated"))
-        return {**metrics, **self._model.train(batch, packing)}
+    def _train_model(self, batch: EpisodeBatch, packing: Packing) -> Metrics:
+        return self._model.train(batch, packing)
 
     def optimiser_state(self) -> dict[str, Any]:
         model = self._model.optimiser_state()
