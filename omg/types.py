@@ -58,8 +58,19 @@ class EnvSpec:
     obs_format: str = ""
     # Columns of the state that describe each agent, in the same order for all; empty: not said.
     agent_features: tuple[tuple[int, ...], ...] = ()
+    # The role of every seat ("predator", "prey" …); empty: all seats are alike. Seats of one role
+    # see and may do the same kinds of things, and a policy of one role plays in all of them.
+    roles: tuple[str, ...] = ()
+    # How many of the obs_dim features every seat really has; the rest are always zero. Empty: all.
+    obs_dims: tuple[int, ...] = ()
     # Empty by default; environments list their `info` statistics (e.g. "battle_won").
     statistics: tuple[str, ...] = ()
+
+    def seats_of(self, role: str) -> tuple[int, ...]:
+        """The seats of a role, in order; all seats where none are named."""
+        return tuple(
+            seat for seat in range(self.n_agents) if not self.roles or self.roles[seat] == role
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,32 @@ def _storage_dtypes(subject: Subject) -> str:
     return f"obs as {spec.obs_dtype}, state as {spec.state_dtype}"
 
 
+def _seats(subject: Subject) -> str:
+    with subject.env() as env:
+        spec = env.spec
+    for what, per_seat in (("roles", spec.roles), ("obs_dims", spec.obs_dims)):
+        require(
+            len(per_seat) in (0, spec.n_agents),
+            f"{what} has {len(per_seat)} entries for {spec.n_agents} agents.",
+        )
+    features = spec.agent_features
+    require(
+        len(features) in (0, spec.n_agents) and len({len(columns) for columns in features}) < 2,
+        f"agent_features must list as many columns for each of {spec.n_agents} agents.",
+    )
+    strange = [c for columns in features for c in columns if not 0 <= c < spec.state_dim]
+    require(not strange, f"agent_features names column {(strange or [0])[0]} of no state.")
+    for at, view in enumerate(subject.trace()):
+        for seat, width in enumerate(spec.obs_dims):
+            require(
+                not view.obs[:, seat, width:].any(),
+                f"Seat {seat} has {width} features by obs_dims, but more of them are not zero at "
+                f"step {at}.",
+            )
+    roles = ", ".join(f"{spec.roles.count(role)} {role}" for role in dict.fromkeys(spec.roles))
+    return roles or "all seats alike"
+
+
 def _available_actions(subject: Subject) -> str:
     views = subject.trace()
     for at, view in enumerate(views):
@@ -286,6 +312,7 @@ CHECKS: dict[str, Callable[[Subject], str]] = {
     "shapes and dtypes": _shapes_and_dtypes,
     "finite values": _finite_values,
     "storage dtypes": _storage_dtypes,
+    "seats": _seats,
     "available actions": _available_actions,
     "terminated or truncated": _ends,
     "final observations": _final_observations,

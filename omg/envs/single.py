@@ -100,6 +100,11 @@ class SingleCopyEnv(MultiAgentEnv):
             "obs_dtype": spec.obs_dtype,
             "state_dtype": spec.state_dtype,
             "obs_format": spec.obs_format,
+            "obs_scale": spec.obs_scale,
+            "state_scale": spec.state_scale,
+            "agent_features": spec.agent_features,
+            "roles": spec.roles,
+            "obs_dims": spec.obs_dims,
         }
 
     def render(self) -> NDArray[np.uint8]:

@@ -38,15 +38,36 @@ def episode_seed(seed: int, copy: int, episode: int) -> int:
     return int(state[0]) & 0x7FFFFFFF
 
 
+def _columns(value: Any) -> tuple[tuple[int, ...], ...]:
+    """Columns of the state per agent; nothing where a game means something else by the key."""
+    if any(isinstance(part, str) for part in value):
+        return ()
+    return tuple(tuple(int(column) for column in columns) for columns in value)
+
+
+_OPTIONAL: Mapping[str, Callable[[Any], Any]] = {
+    "obs_scale": float,
+    "state_scale": float,
+    "obs_dtype": str,
+    "state_dtype": str,
+    "obs_format": str,
+    "agent_features": _columns,
+    "roles": lambda value: tuple(str(role) for role in value),
+    "obs_dims": lambda value: tuple(int(width) for width in value),
+}
+
+
 def spec_from_info(info: Mapping[str, Any], name: str) -> EnvSpec:
     """Read PyMARL's `get_env_info`, with our optional keys `shared_reward` (True when missing),
-    `statistics`, `obs_dtype`, `state_dtype` and `obs_format`; shapes are flattened."""
+    `statistics` and those of `_OPTIONAL`, named as in `EnvSpec`; shapes are flattened.
+    `agent_features` counts only where it lists columns (SMAC's own key names features)."""
     required = ("state_shape", "obs_shape", "n_actions", "n_agents", "episode_limit")
     if missing := [key for key in required if key not in info]:
         raise OmgError(
             f"get_env_info() of {name} lacks {', '.join(missing)}. "
             f"It must give {', '.join(required)}."
         )
+    optional = {key: kind(info[key]) for key, kind in _OPTIONAL.items() if key in info}
     return EnvSpec(
         name=name,
         n_agents=int(info["n_agents"]),
@@ -55,10 +76,8 @@ def spec_from_info(info: Mapping[str, Any], name: str) -> EnvSpec:
         state_dim=int(np.prod(info["state_shape"])),
         episode_limit=int(info["episode_limit"]),
         shared_reward=bool(info.get("shared_reward", True)),
-        obs_dtype=str(info.get("obs_dtype", "float32")),
-        state_dtype=str(info.get("state_dtype", "float32")),
         statistics=tuple(info.get("statistics", ())),
-        obs_format=str(info.get("obs_format", "")),
+        **optional,
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -38,6 +39,28 @@ class NotFinite(Broken):
 class Fractions(Broken):
     def spoil(self, step):
         return replace(step, obs=step.obs + np.float32(0.5))
+
+
+class Described(Broken):
+    """Says something of its seats."""
+
+    told: ClassVar[dict] = {}
+
+    def __init__(self, *, n_copies, first_copy):
+        super().__init__(n_copies=n_copies, first_copy=first_copy)
+        self.spec = replace(self.spec, **self.told)
+
+
+class FullPadding(Described):
+    told: ClassVar = {"obs_dims": (2, 1)}
+
+
+class TwoRoles(Described):
+    told: ClassVar = {"roles": ("hunter",)}
+
+
+class NoSuchColumn(Described):
+    told: ClassVar = {"agent_features": ((0,), (77,))}
 
 
 class NoAction(Broken):
@@ -165,6 +188,9 @@ def test_a_correct_environment_passes_every_check(game):
         (WrongDtype, "shapes and dtypes", "float64"),
         (NotFinite, "finite values", "reward holds NaN"),
         (Fractions, "storage dtypes", "as int8"),
+        (FullPadding, "seats", "Seat 1 has 1 features"),
+        (TwoRoles, "seats", "roles has 1 entries for 2 agents"),
+        (NoSuchColumn, "seats", "column 77"),
         (NoAction, "available actions", "Agent 0 of copy 1"),
         (BothEnds, "terminated or truncated", "both"),
         (NoFinal, "final observations", "ended at step"),
