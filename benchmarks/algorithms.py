@@ -124,7 +124,13 @@ def plan(root: Path, only: Sequence[str]) -> tuple[list[Job], list[Job]]:
             if row.opponent_model == "omg_am":
                 name = f"prior-{row.name}"
                 folder = root / task / name
-                made = (f"--t_max={PRIOR_STEPS}", "--learner=am_learner", "--updates_per_episode=2")
+                # Two others are harder to tell apart than one.
+                often = 2 if task == TASKS[0] else 10
+                made = (
+                    f"--t_max={PRIOR_STEPS}",
+                    "--learner=am_learner",
+                    f"--updates_per_episode={often}",
+                )
                 there = (f"--local_results_path={root / task}", f"--run_name={name}", "--seed=1")
                 priors.append(Job(folder, (*words, *made, *there, "--prior_kl_weight=0.00001")))
                 words += (f"--init_param_path={folder}",)

@@ -30,6 +30,9 @@ FINETUNE = typer.Option(0, help="train on for so many episodes against each oppo
 PERMUTE = typer.Option(
     False, "--permute", help="play again with what was inferred in other episodes (permuted_*)"
 )
+SAMPLE = typer.Option(
+    False, "--sample", help="agents explore or sample as in training; without it they are greedy"
+)
 SEED = typer.Option(0, help="of the episodes; every agent plays the same ones")
 
 
@@ -51,13 +54,14 @@ def evaluate(
     finetune_episodes: int = FINETUNE,
     seed: int = SEED,
     permute: bool = PERMUTE,
+    sample: bool = SAMPLE,
     out: str = typer.Option("", help="folder of the results; empty: <run>/evaluation"),
     replays: int = typer.Option(3, help="Foraging: episodes written with the inferred subgoals"),
 ) -> None:
     """Test one learning agent against every opponent of a pool."""
 
     def action() -> None:
-        plan = _plan(split, lineup, episodes, finetune_episodes, seed, which, permute)
+        plan = _plan(split, lineup, episodes, finetune_episodes, seed, which, permute, sample)
         folder = Path(out) if out else run / "evaluation"
         table, written = _carry_out([run], pool, plan, folder, replays=replays)
         _print_cells(table)
@@ -77,6 +81,7 @@ def crossplay(
     finetune_episodes: int = FINETUNE,
     seed: int = SEED,
     permute: bool = PERMUTE,
+    sample: bool = SAMPLE,
     metric: str = typer.Option("own_return", help="what is printed and drawn; all are written"),
     baseline: str = typer.Option("", help="method the others are compared to; empty: the first"),
     out: Path = typer.Option(Path("crossplay"), help="folder of the results"),
@@ -85,7 +90,7 @@ def crossplay(
     """Play learning agents against all opponents, and compare their methods."""
 
     def action() -> None:
-        plan = _plan(split, lineup, episodes, finetune_episodes, seed, which, permute)
+        plan = _plan(split, lineup, episodes, finetune_episodes, seed, which, permute, sample)
         table, written = _carry_out(
             runs, pool, plan, out, replays=replays, metric=metric, baseline=baseline
         )
@@ -104,6 +109,7 @@ def _plan(
     seed: int,
     which: str,
     permute: bool,
+    sample: bool,
 ) -> Plan:
     from omg.evaluation.crossplay import Plan
 
@@ -117,6 +123,7 @@ def _plan(
         seed=seed,
         which=which,
         permute=permute,
+        greedy=not sample,
     )
 
 

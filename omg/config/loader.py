@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from omg.config.arguments import Arguments, parse_arguments
-from omg.config.schema import ALIASES, Config
+from omg.config.schema import ALIASES, NOT_TAKEN, Config
 from omg.config.team import FORMAT, parse_team
 from omg.registry import nearest
 from omg.types import OmgError
@@ -170,7 +170,12 @@ def _explain(error: ValidationError, merge: _Merge, source: str) -> OmgError:
         origin = merge.origin_of(key)
         if path in sentences and path:
             continue
-        if problem["type"] == "extra_forbidden":
+        if problem["type"] == "extra_forbidden" and key in NOT_TAKEN:
+            sentences[path] = (
+                f"'{key}' (from {origin}) is a key of PyMARL that is not used here. "
+                f"{NOT_TAKEN[key]}, and leave '{key}' out."
+            )
+        elif problem["type"] == "extra_forbidden":
             known = [*Config.model_fields, *ALIASES]
             hint = nearest(key, known) or ". 'omg config show' lists all."
             sentences[path] = f"Unknown key '{key}' (from {origin}){hint}"

@@ -311,3 +311,13 @@ class Config(
 
 # Names that other code bases use for our keys.
 ALIASES = {"agent": "policy_model"}
+# Keys of PyMARL that have no place here, and what stands in their place.
+NOT_TAKEN = {
+    "repeat_id": "Use seed, and label to tell runs apart",
+    "critic_q_fn": "Use critic",
+    "critic_baseline_fn": "Use critic",
+    "critic_train_reps": "The critic makes one step per update; with critic_train_mode=seq, one "
+    "per time step",
+    "q_nstep": "Targets are λ-returns: use td_lambda (0: one step, 1: the whole episode)",
+    "network_size": "QTRAN has PyMARL's small networks: size them with mixing_embed_dim",
+}

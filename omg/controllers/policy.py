@@ -151,6 +151,7 @@ class Policy:
         config = self._config
         per_seat = {"n_agents": self._spec.n_agents} if self.network.individual else {}
         told = self._spec.obs_format and not config.obs_is_state  # else it sees no observation
+        sampled = config.agent_output_type == "pi_logits"  # a frozen player samples them, too
         return {
             "policy_model": config.policy_model,
             "agent_output_type": config.agent_output_type,
@@ -159,6 +160,7 @@ class Policy:
             "dueling": config.dueling,
             "input_dim": self.inputs.dim,
             **per_seat,
+            **({"temperature": config.temperature} if sampled else {}),
             **({"obs_format": self._spec.obs_format} if told else {}),
             **self.inputs.settings.as_dict(),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,7 @@ from omg.types import EnvSpec, IntArray, OmgError
 
 # What a policy says of itself that changes neither its network nor how its inputs are built; nor
 # do the settings of opponent models (am_…), which frozen players do not have.
-NOT_OF_A_GROUP = frozenset(["agent_output_type", OBS_FORMAT])
+NOT_OF_A_GROUP = frozenset(["agent_output_type", "temperature", OBS_FORMAT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ class CheckpointGroup(OpponentGroup):
         *,
         epsilon: float,
         device: torch.device,
-        sampling: Sequence[bool] = (),
+        temperatures: Sequence[float] = (),
     ) -> None:
-        """Members whose place in `sampling` is true have logits and sample them; the others have
-        values and take the best."""
+        """Members with a temperature above 0 have logits and sample softmax(logits / temperature);
+        the others have values and take the best."""
         try:
             self.stacked = StackedAgents.from_networks(list(networks)).to(device)
         except ValueError as error:
@@ -88,7 +88,7 @@ class CheckpointGroup(OpponentGroup):
                 "policy_model."
             ) from error
         self._inputs, self._epsilon, self._device = inputs, epsilon, device
-        self._sampling = torch.tensor(list(sampling), dtype=torch.bool) if any(sampling) else None
+        self._heat = torch.tensor(list(temperatures)) if any(temperatures) else None
 
     def initial_carry(self, lead: tuple[int, int]) -> Tensor:
         return torch.zeros(*lead, self.stacked.carry_dim, device=self._device)
@@ -107,9 +107,9 @@ class CheckpointGroup(OpponentGroup):
         outputs, carry = self.stacked.step_rows(inputs, members.to(self._device), carry, seats)
         avail = rows.avail.cpu()
         outputs = outputs.cpu()
-        if self._sampling is not None:  # Gumbel: the largest of logit - log E has softmax's odds
+        if self._heat is not None:  # Gumbel: the largest of logit - t log E has softmax's odds
             race = torch.empty_like(outputs).exponential_(generator=generator).log_()
-            outputs = torch.where(self._sampling[members].unsqueeze(1), outputs - race, outputs)
+            outputs = outputs - self._heat[members].unsqueeze(1) * race
         best = outputs.masked_fill(~avail, -torch.inf).argmax(-1)
         if self._epsilon == 0.0:
             return best, carry
@@ -371,6 +371,13 @@ def _check_fits(who: str, policy: dict[str, Any], spec: EnvSpec) -> None:
         )
 
 
+def _temperature(policy: Mapping[str, Any]) -> float:
+    """Of the sampling of a member with logits; 0 for one with values."""
+    if policy.get("agent_output_type") != "pi_logits":
+        return 0.0
+    return float(policy.get("temperature", 1.0))
+
+
 def _group(
     config: Config,
     spec: EnvSpec,
@@ -396,7 +403,7 @@ def _group(
                 inputs,
                 epsilon=config.opponent_epsilon,
                 device=device,
-                sampling=[policies[row].get("agent_output_type") == "pi_logits" for row in rows],
+                temperatures=[_temperature(policies[row]) for row in rows],
             )
         )
     return tuple(groups), group_of, local_of

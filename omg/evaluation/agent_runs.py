@@ -195,13 +195,14 @@ class SeatedAgent:
         stream: str,
         env: BatchedEnv | None = None,
         greedy: bool = True,
+        record: bool = True,
         common_reward: bool = False,
         permute: bool = False,
     ) -> Rollout:
         """Games with these players. What happens depends on the seed, the stream and who plays:
-        not on the games played before. While testing (greedy), inferences are recorded."""
+        not on the games played before. With `record`, inferences are stored and judged."""
         mac = self.mac.with_roster(roster)
-        mac = mac.recording() if greedy else mac
+        mac = mac.recording() if record else mac
         mac = mac.permuting() if permute else mac
         scheme = environment_scheme(
             self.spec, common_reward=common_reward, buffer_dtype=self.config.buffer_dtype

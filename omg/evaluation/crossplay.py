@@ -33,6 +33,7 @@ class Plan:
     finetune_episodes: int = 0
     seed: int = 0
     which: str = "last"
+    greedy: bool = True  # False: agents explore or sample as they did at the end of training
     permute: bool = False  # play every cell again, fed what is inferred in other episodes
 
     def __post_init__(self) -> None:
@@ -180,6 +181,7 @@ def run_crossplay(
         episodes=plan.episodes,
         finetune_episodes=plan.finetune_episodes,
         seed=plan.seed,
+        greedy=plan.greedy,
     )
 
 
@@ -204,11 +206,13 @@ def play_agent(
                 finetuner.train(
                     roster, episodes=plan.finetune_episodes, stream=f"{task.stream}.finetune"
                 )
-            rollout = seated.rollout(roster, stream=task.stream)
+            rollout = seated.rollout(roster, stream=task.stream, greedy=plan.greedy)
             result = run_test(rollout, plan.episodes, round_number=0, env_steps=agent.env_steps)
             metrics = cell_metrics(result)
             if plan.permute and seated.mac.model.feature_dim and len(result.lengths) > 1:
-                rollout = seated.rollout(roster, stream=task.stream, permute=True)
+                rollout = seated.rollout(
+                    roster, stream=task.stream, greedy=plan.greedy, permute=True
+                )
                 other = run_test(rollout, plan.episodes, round_number=0, env_steps=agent.env_steps)
                 metrics |= permuted_metrics(cell_metrics(other))
             yield Cell(

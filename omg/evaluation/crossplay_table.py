@@ -71,6 +71,7 @@ class Crossplay:
     episodes: int
     finetune_episodes: int
     seed: int
+    greedy: bool = True
 
     def methods(self) -> dict[str, list[str]]:
         """Ids of the agents by method, in the order given, seeds ascending."""
@@ -183,6 +184,7 @@ class Crossplay:
             "episodes": self.episodes,
             "finetune_episodes": self.finetune_episodes,
             "seed": self.seed,
+            "greedy": self.greedy,
             "agents": [_agent_row(agent_id, agent) for agent_id, agent in self.agents.items()],
             "opponents": [_opponent_row(member) for member in self.opponents],
             "cells": [

@@ -77,6 +77,7 @@ class Finetuner:
                 stream=stream,
                 env=env,
                 greedy=False,
+                record=False,
                 common_reward=config.common_reward,
             )
             source = Waves(rollout) if self._on_policy else rollout

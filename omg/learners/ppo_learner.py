@@ -147,6 +147,11 @@ class PPOLearner(Learner):
         assert config.critic is not None  # checked above
         feature_dim = mac.model.feature_dim if isinstance(mac, MultiModuleMAC) else 0
         critic = CRITICS[config.critic](config=config, spec=spec, feature_dim=feature_dim)
+        if critic.per_action:
+            raise OmgError(
+                f"learner={config.learner} needs the value of a situation, and critic="
+                f"{config.critic} values each action. Set critic={' or '.join(self.able.critics)}."
+            )
         self.values = ValueFunction(critic, standardise=config.standardise_values).to(device)
         self._optimiser = make_optimiser(config, self._policy.network.parameters())
         self._critic_optimiser = make_optimiser(config, self.values.parameters(), config.critic_lr)

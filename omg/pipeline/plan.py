@@ -303,6 +303,7 @@ class _Planner:
             *([] if wanted.baseline is None else [f"--baseline={wanted.baseline}"]),
             f"--replays={wanted.replays}",
             *(["--permute"] if wanted.permute else []),
+            *(["--sample"] if wanted.sample else []),
             f"--out={self._out}",
         ]
         runs = [str(step.output) for step in agents]

@@ -123,6 +123,7 @@ class Crossplay(Section):
     metric: Name = "discounted_return"
     baseline: str | None = None
     replays: Steps = 0
+    sample: bool = False  # agents explore or sample instead of the best action
     permute: bool = False  # also play with what was inferred in other episodes
 
 

@@ -740,10 +740,14 @@ def test_a_run_that_was_stopped_equals_one_that_was_not(tmp_path: Path, mode: st
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
 
 
-def test_a_pool_member_samples_its_policy_and_one_with_values_is_greedy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.2])
+def test_a_pool_member_samples_its_policy_and_one_with_values_is_greedy(
+    tmp_path: Path, temperature: float
+) -> None:
     pool = OpponentPool.create(tmp_path / "pool")
     for alg in ("coma", "iql"):
         words = [f"--config={alg}", f"--run_name={alg}", f"--local_results_path={tmp_path}"]
+        words.append(f"--temperature={temperature}")
         pool.add_run(train([*words, "--batch_size_run=4", *SMALL, *TASK]).folder)
     words = ["--config=iql_am", f"--opponent_pool={tmp_path / 'pool'}", *SMALL, *TASK]
     config = load_command_line(words).config
@@ -778,6 +782,7 @@ def test_a_pool_member_samples_its_policy_and_one_with_values_is_greedy(tmp_path
         outputs = outputs.masked_fill(~avail, -torch.inf)
         played = torch.bincount(actions[number * count : (number + 1) * count], minlength=6)
         if alg == "coma":
-            torch.testing.assert_close(played / count, outputs.softmax(-1), atol=0.015, rtol=0)
+            wanted = (outputs / temperature).softmax(-1)
+            torch.testing.assert_close(played / count, wanted, atol=0.015, rtol=0)
         else:
             assert played[outputs.argmax()] == count

@@ -160,6 +160,14 @@ def test_an_unknown_key_names_the_nearest_and_the_word_it_came_from() -> None:
     assert refusal("--zzqqy.a=1").startswith("Unknown key 'zzqqy' (from --zzqqy.a=1). ")
 
 
+def test_a_key_of_pymarl_without_a_place_says_what_stands_in_it() -> None:
+    assert refusal("--q_nstep=3") == (
+        "'q_nstep' (from --q_nstep=3) is a key of PyMARL that is not used here. Targets are "
+        "λ-returns: use td_lambda (0: one step, 1: the whole episode), and leave 'q_nstep' out."
+    )
+    assert "mixing_embed_dim" in refusal("--network_size=big")
+
+
 def test_an_unknown_key_in_a_file_names_the_file(own: Any) -> None:
     path = own("target_update_intervall: 3")
     assert refusal(f"--config={path}") == (

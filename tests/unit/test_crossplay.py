@@ -483,6 +483,20 @@ def test_opponents_met_in_training_cannot_pass_for_unseen(study: Path, tmp_path:
         run_crossplay([study / "naive-s1"], moved, Plan(splits=("heldout",), episodes=2))
 
 
+def test_agents_explore_where_asked_to(study: Path, tmp_path: Path) -> None:
+    """Greedy, ε makes no difference; sampling, an agent that only explores plays another game."""
+    plan = Plan(splits=("train",), episodes=8)
+    noisy = changed(study, tmp_path, epsilon_finish=1.0)
+    greedy, explored = (
+        run_crossplay([noisy], study / "pool", replace(plan, greedy=choice))
+        for choice in (True, False)
+    )
+    usual = run_crossplay([study / "naive-s1"], study / "pool", plan)
+    assert [c.metrics for c in greedy.cells] == [c.metrics for c in usual.cells]
+    assert [c.metrics for c in explored.cells] != [c.metrics for c in usual.cells]
+    assert (greedy.as_dict()["greedy"], explored.as_dict()["greedy"]) == (True, False)
+
+
 def test_a_permuted_agent_is_measured_beside_the_real_one(study: Path) -> None:
     plan = Plan(splits=("train",), episodes=8, permute=True)
     table = run_crossplay([study / "omg-s1", study / "naive-s1"], study / "pool", plan)

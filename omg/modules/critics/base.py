@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -15,6 +16,8 @@ from omg.types import EnvSpec
 class Critic(nn.Module):
     """Builds its own inputs from episodes and values them: one number per agent (V), or one per
     agent and action (Q). Only learners have critics; nobody acts by them."""
+
+    per_action: ClassVar[bool] = False  # True: Q
 
     @abstractmethod
     def __init__(self, *, config: Config, spec: EnvSpec, feature_dim: int = 0) -> None:

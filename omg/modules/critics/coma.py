@@ -18,6 +18,7 @@ class ComaCritic(Critic):
     | seat], PyMARL's order and layer names (fc1, fc2 …). The agent's own action is no input but an
     output, so that one pass values all its alternatives. ReLU layers without memory."""
 
+    per_action = True
     others: Tensor
 
     def __init__(self, *, config: Config, spec: EnvSpec, feature_dim: int = 0) -> None:
