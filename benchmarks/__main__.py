@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import omg, ours
+from benchmarks import omg, ours, predator_prey
 from benchmarks.reference import measure
 from benchmarks.reference.episode_data import Sizes, bytes_per_transition
 
@@ -79,6 +79,15 @@ BENCHMARKS: dict[str, tuple[str, str, float, bool, Callable[[], dict[str, float]
         100,
         True,
         environment,
+    ),
+    "predator_prey": (
+        "Predator-Prey 3v1, 1,024 native copies vs mpe2",
+        "env-steps/s",
+        100,
+        True,
+        lambda: compare(
+            lambda: predator_prey.native_steps(1024, 1.0), lambda: predator_prey.mpe2_steps(1.0)
+        ),
     ),
     "rollout": (
         "recurrent policy, native batch of 256 vs one environment, one forward per step",

@@ -27,7 +27,7 @@ from omg.telemetry.logger import read_metrics
 
 TASKS = ("Foraging-8x8-2p-2f-coop-v3", "Foraging-8x8-3p-3f-v3")
 SEEDS = (1, 2, 3)
-TEAM_STEPS, AGENT_STEPS, PRIOR_STEPS = 200_000, 60_000, 60_000
+TEAM_STEPS, AGENT_STEPS = 200_000, 60_000
 SCRIPTS = ("nearest_food", "highest_level", "follow", "random")
 STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # 97.5 % quantiles, n - 1 degrees
 # The same for all.
@@ -103,9 +103,23 @@ def words_of(*, team: bool, on_policy: bool) -> tuple[str, ...]:
     return AGENT if on_policy else (*AGENT, *AGENT_VALUE)
 
 
+def prior_of(place: Path, name: str, words: tuple[str, ...]) -> Job:
+    """The prior of an algorithm: D3QN's, as a prior does not depend on the policy beside it."""
+    of = f"d3qn_{name.partition('_')[2]}"
+    run = f"prior-{of}"
+    # Two others are harder to tell apart than one.
+    steps, often = (60_000, 2) if "2p" in place.name else (30_000, 10)
+    made = (
+        *(f"--config={of}", f"--t_max={steps}", "--learner=am_learner"),
+        *(f"--updates_per_episode={often}", "--prior_kl_weight=0.00001", "--seed=1"),
+        *(f"--local_results_path={place}", f"--run_name={run}"),
+    )
+    return Job(place / run, (*made, *words[1:]))
+
+
 def plan(root: Path, only: Sequence[str]) -> tuple[list[Job], list[Job]]:
     """Priors first, then everything else."""
-    priors: list[Job] = []
+    priors: dict[Path, Job] = {}
     jobs: list[Job] = []
     for task in TASKS:
         key = f"--env_args.key={task}"
@@ -122,18 +136,9 @@ def plan(root: Path, only: Sequence[str]) -> tuple[list[Job], list[Job]]:
             if not team:
                 words += (f"--opponent_pool={make_pool(root, task)}",)
             if row.opponent_model == "omg_am":
-                name = f"prior-{row.name}"
-                folder = root / task / name
-                # Two others are harder to tell apart than one.
-                often = 2 if task == TASKS[0] else 10
-                made = (
-                    f"--t_max={PRIOR_STEPS}",
-                    "--learner=am_learner",
-                    f"--updates_per_episode={often}",
-                )
-                there = (f"--local_results_path={root / task}", f"--run_name={name}", "--seed=1")
-                priors.append(Job(folder, (*words, *made, *there, "--prior_kl_weight=0.00001")))
-                words += (f"--init_param_path={folder}",)
+                prior = prior_of(root / task, row.name, words)
+                priors.setdefault(prior.folder, prior)
+                words += (f"--init_param_path={prior.folder}",)
             steps = TEAM_STEPS if team else AGENT_STEPS
             for seed in SEEDS:
                 run = f"{row.name}-s{seed}"
@@ -148,7 +153,7 @@ def plan(root: Path, only: Sequence[str]) -> tuple[list[Job], list[Job]]:
                     )
                 )
     jobs.sort(key=lambda job: job.folder.name[-1])  # a whole table of the first seed comes first
-    return priors, jobs
+    return list(priors.values()), jobs
 
 
 def interval(values: Sequence[float]) -> float:
@@ -185,19 +190,43 @@ def write_table(root: Path) -> list[dict[str, str | float]]:
     return rows
 
 
+def markdown(rows: Sequence[dict[str, str | float]]) -> str:
+    """The table as in docs/results/algorithms.md: a row per algorithm, a column per task."""
+    lines: list[str] = []
+    for learns in ("a team", "one agent among others"):
+        lines += [f"| `--config` | {' | '.join(TASKS)} |", "|---|" + "---|" * len(TASKS)]
+        cells = {(row["algorithm"], row["task"]): row for row in rows if row["learns"] == learns}
+        for name in dict.fromkeys(name for name, _ in cells):
+            found = [cells.get((name, task)) for task in TASKS]
+            shown = " | ".join("-" if row is None else _cell(row) for row in found)
+            lines.append(f"| `{name}` | {shown} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(row: dict[str, str | float]) -> str:
+    each = ", ".join(f"{value:.2f}" for value in json.loads(str(row["values"])))
+    return f"{row['mean']:.2f} ± {row['half_interval']:.2f} ({each})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results/algorithms"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", nargs="*", default=[], help="names of algorithms")
     parser.add_argument("--table", action="store_true", help="only write the table")
+    parser.add_argument("--markdown", action="store_true", help="print it as in the docs")
     given = parser.parse_args()
     if not given.table:
         priors, jobs = plan(given.results, given.only)
         for stage in (priors, jobs):
             with ThreadPoolExecutor(given.jobs) as pool:
                 list(pool.map(Job.run, stage))
-    for row in write_table(given.results):
+    rows = write_table(given.results)
+    if given.markdown:
+        print(markdown(rows))
+        return
+    for row in rows:
         print(
             f"{row['algorithm']:16} {row['task']:28} {row['mean']:.3f} ± {row['half_interval']:.3f}"
             f"  ({row['seeds']} seeds)"

@@ -36,6 +36,9 @@ def pool_add(
         "final", help="early, middle, final, newest, best or a step; several with commas"
     ),
     script: str = typer.Option("", help="add a scripted player instead of runs"),
+    env: str = typer.Option(
+        "", help="the script's environment; empty: the pool's, else the first that has it"
+    ),
     noise: float = typer.Option(0.0, help="the script's probability of a random action"),
     split: str = typer.Option("", help="train or heldout; empty: the run's side, else train"),
     name: str = typer.Option("", help="call the run by another name than its folder's"),
@@ -45,12 +48,16 @@ def pool_add(
     def action() -> None:
         from omg.opponents.pool import OpponentPool
 
+        if env and not script:
+            raise OmgError("--env says whose script is meant. Runs know theirs: leave it out.")
         if bool(runs) == bool(script):
             raise OmgError("Give the folders of runs, or --script=<name>, and not both.")
         side = cast("Split | None", split or None)
         opened = OpponentPool.open_or_new(pool)
         if script:
-            added: Sequence[PoolMember] = [opened.add_script(script, noise=noise, split=side)]
+            added: Sequence[PoolMember] = [
+                opened.add_script(script, noise=noise, split=side, env=env or None)
+            ]
         else:
             added = opened.add_runs(runs, steps=steps, split=side, name=name or None)
         for member in added:
@@ -70,7 +77,7 @@ def pool_list(
         from omg.opponents.pool import OpponentPool
 
         opened = OpponentPool.open(pool)
-        table = Table("id", "algorithm", "run", "seed", "skill", "steps", "reward", "split")
+        table = Table("id", "algorithm", "run", "seed", "skill", "steps", "reward", "role", "split")
         for column in table.columns:
             column.overflow = "fold"  # in a narrow window an id must stay readable
         for member in opened.members(cast("Split | None", split or None)):
@@ -80,6 +87,7 @@ def pool_list(
                 member.skill,
                 "-" if member.env_steps is None else f"{member.env_steps:,}",
                 {None: "-", True: "common", False: "own"}[member.common_reward],
+                ", ".join(member.roles) or "any",
                 member.split,
             )
         width = None if sys.stdout.isatty() else 1000

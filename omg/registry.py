@@ -13,7 +13,13 @@ from omg.types import OmgError
 T = TypeVar("T")
 
 # Which extra of the distribution brings an optional package.
-EXTRAS = {"lbforaging": "lbf", "pymongo": "mongo"}
+EXTRAS = {
+    "lbforaging": "lbf",
+    "mpe2": "mpe",
+    "pettingzoo": "mpe",
+    "rware": "rware",
+    "pymongo": "mongo",
+}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from omg.components.replay_buffer import ReplayBuffer
 from omg.components.scheme import environment_scheme
 from omg.components.seeding import SeedTree
 from omg.config.schema import Config
-from omg.controllers import CONTROLLERS
+from omg.controllers import controller_class
 from omg.envs import make_batched
+from omg.envs.registry import environment_versions
 from omg.evaluation.replay import check_can_replay, save_replays
 from omg.evaluation.testing import run_test
 from omg.learners import LEARNERS
@@ -27,7 +29,7 @@ from omg.runners import RUNNERS
 from omg.runners.builders import copies_in_tests, copies_in_training
 from omg.runners.rollout import Rollout
 from omg.runners.waves import Waves
-from omg.storage.files import load_tensors
+from omg.storage.files import load_tensors, write_text
 from omg.storage.models import check_meta, find_model_folder, load_networks
 from omg.storage.run_folder import RunFolder
 from omg.telemetry.console import RunConsole, human_bytes
@@ -180,7 +182,7 @@ class Run:
             check_can_replay(probe)
 
         torch.manual_seed(seeds.integer("weights"))
-        mac = CONTROLLERS[config.mac](config=config, spec=spec, device=device)
+        mac = controller_class(config)(config=config, spec=spec, device=device)
         learner = LEARNERS[config.learner](config=config, spec=spec, mac=mac, device=device)
         fields = environment_scheme(
             spec, common_reward=config.common_reward, buffer_dtype=config.buffer_dtype
@@ -235,6 +237,7 @@ class Run:
             **self._remarks,
             "environment": f"{spec.name}: {spec.n_agents} agents, {spec.n_actions} actions, "
             f"observation {spec.obs_dim}, state {spec.state_dim}, limit {spec.episode_limit}",
+            "versions": ", ".join(f"{name} {value}" for name, value in self._versions().items()),
             "policy": f"{config.mac} with {config.policy_model}, {weights:,} parameters on "
             f"{self.device}, {config.learner}, "
             + (f"critic {config.critic}" if config.critic else f"mixer {config.mixer or 'none'}"),
@@ -265,6 +268,10 @@ class Run:
             f"each, from the first {episodes} episodes on",
             "replay": f"{parts.buffer.capacity:,} episodes, {memory}",
         }
+
+    def _versions(self) -> dict[str, str]:
+        """Of the game that is played, where it is one of its own."""
+        return environment_versions(self.config.env, self.config.env_args)
 
     def load_checkpoint(self, *, for_training: bool) -> Path:
         """Load what checkpoint_path names; a mismatch is explained before anything changes."""
@@ -311,7 +318,11 @@ class Run:
         else:  # a run that was made by am_learner, or a folder of runs that holds one by that name
             named = str(root / name if (root / name).is_dir() else root)
             folder = find_model_folder(named, 0, key="init_param_path", holding=f"{name}/vae.th")
-        if not (folder / name / "vae.th").is_file():
+        made = sorted(folder.glob("*/vae.th"))
+        weights = folder / name / "vae.th"
+        if not weights.is_file() and len(made) == 1:  # of another algorithm: its policy is not used
+            weights = made[0]
+        if not weights.is_file():
             raise OmgError(
                 f"init_param_path={config.init_param_path} holds no prior ({folder / name}/vae.th "
                 f"does not exist). Pre-train one with --config={config.team or name} "
@@ -321,8 +332,8 @@ class Run:
         check_accuracy(float(found.get(ACCURACY, 1.0)), config, f"The prior in {folder}")
         self._note_env_args(found, "prior was")
         networks = self.parts.mac.networks()
-        load_networks(folder, {f"{name}/vae": networks[f"{name}/vae"]})
-        self._remarks["prior"] = str(folder / name / "vae.th")
+        load_networks(folder, {f"{weights.parent.name}/vae": networks[f"{name}/vae"]})
+        self._remarks["prior"] = str(weights)
 
     def go(
         self,
@@ -333,6 +344,8 @@ class Run:
     ) -> RunResult:
         """Do what the configuration asks for; `sinks` get every metric, `notes` are shown."""
         self._sinks, self._notes = sinks, dict(notes or {})
+        if versions := self._versions():
+            write_text(self.folder.path / "versions.json", json.dumps(versions, indent=2) + "\n")
         return self.evaluate() if self.config.evaluate else self.train(resume_state)
 
     def train(self, resume_state: Mapping[str, Any] | None = None) -> RunResult:

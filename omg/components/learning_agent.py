@@ -2,34 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from omg.components.episode_batch import EpisodeBatch
 from omg.components.scheme import Field, Scheme
+from omg.types import EnvSpec
 
 SEAT = "agent_idx"
 
 
-def other_seats(seats_R: Tensor, n_agents: int) -> Tensor:
-    """The other seats in order from the own one on (next seat first), [R, N-1]: the order in
-    which everything about the others is kept, so that a model works in every seat."""
-    steps = torch.arange(1, n_agents, device=seats_R.device)
-    return (seats_R.unsqueeze(1) + steps) % n_agents
+class SeatOrder(nn.Module):
+    """The order in which everything about the others is kept, so that a model works in every seat:
+    those of one's own role from the next seat on, then the other roles, each in seat order."""
+
+    others_of: Tensor
+
+    def __init__(self, spec: EnvSpec) -> None:
+        super().__init__()
+        roles = spec.roles or ("",) * spec.n_agents
+        table = []
+        for seat in range(spec.n_agents):
+            following = [(seat + step) % spec.n_agents for step in range(1, spec.n_agents)]
+            own = [other for other in following if roles[other] == roles[seat]]
+            strangers = (role for role in dict.fromkeys(roles) if role != roles[seat])
+            table.append([*own, *(s for role in strangers for s in spec.seats_of(role))])
+        self.register_buffer("others_of", torch.tensor(table, dtype=torch.int64), persistent=False)
+
+    def forward(self, seats_R: Tensor) -> Tensor:
+        """The other seats, [R, N-1]."""
+        return self.others_of.to(seats_R.device)[seats_R]
+
+    def relative(self, per_seat_RN: Tensor, seats_R: Tensor) -> Tensor:
+        """The other seats' values [R, N, …] in that order, [R, N-1, …]."""
+        rows = torch.arange(len(seats_R), device=seats_R.device).unsqueeze(1)
+        return per_seat_RN[rows, self(seats_R)]
 
 
-def relative_others(per_seat_RN: Tensor, seats_R: Tensor) -> Tensor:
-    """The other seats' values [R, N, …] in that order, [R, N-1, …]."""
-    rows = torch.arange(len(seats_R), device=seats_R.device).unsqueeze(1)
-    return per_seat_RN[rows, other_seats(seats_R, per_seat_RN.shape[1])]
-
-
-def one_seat_scheme(scheme: Scheme) -> Scheme:
-    """The same fields for a single agent; a reward per agent becomes that agent's reward."""
+def some_seats_scheme(scheme: Scheme, seats: int) -> Scheme:
+    """The same fields for some of the agents; a reward per agent becomes those agents' rewards."""
     fields = dict(scheme.fields)
     reward = fields["reward"]
-    fields["reward"] = Field(vshape=(1,), dtype=reward.dtype, storage=reward.storage)
-    return Scheme(fields, {**scheme.groups, "agents": 1}, scheme.derived)
+    width = seats if reward.vshape != (1,) else 1
+    fields["reward"] = Field(vshape=(width,), dtype=reward.dtype, storage=reward.storage)
+    return Scheme(fields, {**scheme.groups, "agents": seats}, scheme.derived)
+
+
+def seats_part(batch: EpisodeBatch, seats: Sequence[int]) -> tuple[EpisodeBatch, Tensor]:
+    """Each episode with only some seats, the same in all, and those seats [B, n]."""
+    chosen = torch.tensor(seats, device=batch.device)
+    data: dict[str, Tensor] = {}
+    for name, spec in batch.scheme.fields.items():
+        value = batch.raw(name)
+        per_agent = spec.group == "agents" or (name == "reward" and value.shape[-1] > 1)
+        data[name] = (
+            value.index_select(1 if spec.episode_const else 2, chosen) if per_agent else value
+        )
+    scheme = some_seats_scheme(batch.scheme, len(seats))
+    part = EpisodeBatch.from_data(scheme, data, batch.filled)
+    return part, chosen.expand(len(batch), -1)
 
 
 def learning_agent_part(batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor]:
@@ -45,5 +78,5 @@ def learning_agent_part(batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor]:
         elif per_agent:
             value = value[rows, :, seats].unsqueeze(2)
         data[name] = value
-    part = EpisodeBatch.from_data(one_seat_scheme(batch.scheme), data, batch.filled)
+    part = EpisodeBatch.from_data(some_seats_scheme(batch.scheme, 1), data, batch.filled)
     return part, seats.unsqueeze(1)

@@ -183,6 +183,7 @@ class TeamSection(Section):
     is_agent_shift: bool
     agent_shift: Steps
     agent_shift_mode: Literal["rotate", "random"]
+    learning_role: str
     opponent_pool: str
     lineup_mode: Literal["homologue", "mixed"]
     opponent_epsilon: Unit

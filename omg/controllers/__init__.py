@@ -1,5 +1,6 @@
 """Multi-agent controllers (PyMARL's `mac`): observations to actions, batches to values."""
 
+from omg.config.schema import Config
 from omg.controllers.base import Acted, Carry, Controller, StepView
 from omg.registry import Registry
 
@@ -12,4 +13,14 @@ CONTROLLERS: Registry[type[Controller]] = Registry(
     base=Controller,
 )
 
-__all__ = ["CONTROLLERS", "Acted", "Carry", "Controller", "StepView"]
+
+def controller_class(config: Config) -> type[Controller]:
+    """The controller of a configuration: a team of one role is played beside others."""
+    if config.mac == "basic_mac" and config.learning_role:
+        from omg.controllers.role import RoleMAC
+
+        return RoleMAC
+    return CONTROLLERS[config.mac]
+
+
+__all__ = ["CONTROLLERS", "Acted", "Carry", "Controller", "StepView", "controller_class"]

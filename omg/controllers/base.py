@@ -45,6 +45,9 @@ class Acted:
 class Controller(ABC):
     """A team that acts. Networks live here; recurrent state is passed in and out."""
 
+    # The seats whose rewards make up the team's; None: all.
+    seats: tuple[int, ...] | None = None
+
     @abstractmethod
     def __init__(self, *, config: Config, spec: EnvSpec, device: torch.device) -> None: ...
 

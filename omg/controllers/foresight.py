@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from omg.components.learning_agent import relative_others
+from omg.components.learning_agent import SeatOrder
 from omg.config.schema import Config
 from omg.controllers.base import Carry, StepView
 from omg.envs import BatchedEnv, make_batched
@@ -34,6 +34,7 @@ class Foresight:
                 "processes. Use runner=batch or episode."
             )
         self._config, self._spec, self._others_act = config, spec, others_act
+        self._order = SeatOrder(spec)
         self._columns = np.array(spec.agent_features)
         self._copies: dict[int, BatchedEnv] = {}
 
@@ -78,4 +79,4 @@ class Foresight:
                 last_actions=actions.to(device),
             )
         players = state[:, self._columns.ravel()].reshape(copies, agents, -1)
-        return relative_others(torch.from_numpy(players), carry["seat"]).to(device)
+        return self._order.relative(torch.from_numpy(players), carry["seat"]).to(device)

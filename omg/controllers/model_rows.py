@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from omg.components.episode_batch import EpisodeBatch
-from omg.components.learning_agent import SEAT, relative_others
+from omg.components.learning_agent import SEAT, SeatOrder
 from omg.controllers.base import StepView
 from omg.controllers.inputs import InputSettings
 from omg.functional.packing import Packing
@@ -21,8 +21,14 @@ class ModelRowBuilder:
     """Builds `ModelRows` with the policy's own input settings."""
 
     def __init__(
-        self, settings: InputSettings, *, state_scale: float, obs_scale: float = 1.0
+        self,
+        settings: InputSettings,
+        order: SeatOrder,
+        *,
+        state_scale: float,
+        obs_scale: float = 1.0,
     ) -> None:
+        self._order = order
         self._settings, self.state_scale, self._obs_scale = settings, state_scale, obs_scale
 
     def _build(
@@ -38,10 +44,10 @@ class ModelRowBuilder:
         return ModelRows(
             own=own * self._settings.scale,
             last_action=last_RN.gather(1, seats.unsqueeze(1)).squeeze(1),
-            others_last=relative_others(last_RN, seats),
+            others_last=self._order.relative(last_RN, seats),
             seats=seats,
             state=state * self.state_scale,
-            others_actions=None if actions_RN is None else relative_others(actions_RN, seats),
+            others_actions=None if actions_RN is None else self._order.relative(actions_RN, seats),
             foresight=None if foresight is None else foresight * self.state_scale,
         )
 
@@ -69,7 +75,7 @@ class ModelRowBuilder:
     def training(self, batch: EpisodeBatch, packing: Packing) -> ModelRows:
         """As `stored`, with what the others saw at every slot, which nobody knows while acting."""
         rows = self.stored(batch, packing)
-        seen = relative_others(packing.pack(batch.raw("obs")), rows.seats)
+        seen = self._order.relative(packing.pack(batch.raw("obs")), rows.seats)
         return replace(rows, others_obs=seen.to(torch.float32) * self._obs_scale)
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,22 +11,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from omg.components.episode_batch import EpisodeBatch
-from omg.components.learning_agent import SEAT, relative_others
+from omg.components.learning_agent import SEAT, SeatOrder
 from omg.components.scheme import Field
 from omg.config.schema import Config
 from omg.controllers.base import Acted, Carry, Controller, StepView
 from omg.controllers.foresight import Foresight
 from omg.controllers.model_rows import FORESIGHT, ModelRowBuilder
+from omg.controllers.others import Others
 from omg.controllers.policy import Policy
-from omg.controllers.roster import OpponentGroup, Roster, ScriptGroup, SeatRows, build_roster
+from omg.controllers.roster import Roster, ScriptGroup, build_roster
 from omg.controllers.subgoal_hits import subgoal_hits
 from omg.modules.opponent_models import Inferred, ModelRows
 from omg.modules.opponent_models.build import build_model
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.types import EnvSpec, FloatArray, IntArray, OmgError
 
-# (carry's name, copies, seats, what they see, members within the group, the group)
-_Seated: TypeAlias = tuple[str, Tensor, Tensor, SeatRows, Tensor, OpponentGroup]
 Look: TypeAlias = Callable[[StepView, Carry, torch.Generator], Tensor]
 
 
@@ -60,14 +59,15 @@ class MultiModuleMAC(Controller):
             )
         else:
             self.model, self.policy = sharing.model, sharing.policy
+        self._order = SeatOrder(spec).to(device)
         self.rows = ModelRowBuilder(
             self.policy.inputs.settings,
+            self._order,
             state_scale=spec.state_scale if config.scale_inputs else 1.0,
             obs_scale=spec.obs_scale if config.scale_inputs else 1.0,
         )
+        self._others = Others(self.roster)
         self._foresight = self._new_foresight() if self.model.needs_foresight else None
-        self._groups = torch.from_numpy(self.roster.group_of)
-        self._locals = torch.from_numpy(self.roster.local_of)
 
     def with_roster(self, roster: Roster) -> MultiModuleMAC:
         """The same learning agent among other opponents, e.g. held-out ones in a test."""
@@ -96,7 +96,7 @@ class MultiModuleMAC(Controller):
 
     def _new_foresight(self) -> Look:
         if self._config.oracle_kind == "future":
-            return Foresight(self._config, self._spec, self._others_act).look
+            return Foresight(self._config, self._spec, self._others.act).look
         unknown = [g for g in self.roster.groups if not isinstance(g, ScriptGroup)]
         if unknown:
             raise OmgError(
@@ -109,24 +109,21 @@ class MultiModuleMAC(Controller):
         """Where the others are heading to, next seat first, [B, N-1, W]."""
         agents, width = self._spec.n_agents, len(self._spec.agent_features[0])
         found = torch.zeros(len(carry["seat"]), agents, width)
-        for name, b, n, seats, members, group in self._seated(view, carry):
+        for name, b, n, seats, members, group in self._others.seated(view, carry):
             known = group.targets(seats, members, carry[name][b, n])
             assert known is not None
             found[b, n] = known
-        return relative_others(found, carry["seat"]).to(self._device)
+        return self._order.relative(found.to(self._device), carry["seat"].to(self._device))
 
     def initial_carry(self, n_copies: int) -> Carry:
-        agents, device = self._spec.n_agents, self._device
-        carry = {
+        device = self._device
+        return {
             "hidden": torch.zeros(n_copies, 1, self.policy.network.carry_dim, device=device),
             "model": torch.zeros(n_copies, self.model.carry_dim, device=device),
             "seat": torch.zeros(n_copies, dtype=torch.int64),
-            "member": torch.full((n_copies, agents), -1),
             "episode": torch.zeros(n_copies, dtype=torch.int64),
+            **self._others.initial_carry(n_copies),
         }
-        for number, group in enumerate(self.roster.groups):
-            carry[f"group_{number}"] = group.initial_carry((n_copies, agents))
-        return carry
 
     def skip_episodes(self, carry: Carry, episodes: int) -> None:
         carry["episode"] += episodes
@@ -134,22 +131,20 @@ class MultiModuleMAC(Controller):
     def begin_episodes(
         self, carry: Carry, copies: IntArray, rng: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
-        agents, rows = self._spec.n_agents, torch.from_numpy(copies)
+        places, rows = len(self.roster.own_seats), torch.from_numpy(copies)
         shift = np.zeros(len(copies), np.int64)
         if self._config.is_agent_shift and self._config.agent_shift_mode == "random":
-            shift = rng.integers(0, agents, len(copies))
+            shift = rng.integers(0, places, len(copies))
         elif self._config.is_agent_shift:
-            shift = (copies + carry["episode"][rows].numpy()) % agents
+            shift = (copies + carry["episode"][rows].numpy()) % places
         seats, members = self.roster.line_up(shift, rng)
         if self._config.learner == "am_learner":
             members = self.roster.fill(seats, members, rng)
         carry["episode"][rows] += 1
         carry["seat"][rows] = torch.from_numpy(seats)
-        carry["member"][rows] = torch.from_numpy(members)
         carry["hidden"][rows] = 0
         carry["model"][rows] = 0
-        for number in range(len(self.roster.groups)):
-            carry[f"group_{number}"][rows] = 0
+        self._others.seat(carry, rows, members)
         return {SEAT: seats, "lineup": members}
 
     def act(
@@ -184,7 +179,7 @@ class MultiModuleMAC(Controller):
         actions = torch.zeros(view.last_actions.shape, dtype=torch.int64)
         actions[rows, seat] = chosen.squeeze(1)  # a frozen member may overrule it, see `fill`
         carry = {**carry, "hidden": hidden, "model": inferred.carry}
-        self._others_act(view, carry, actions, generator)
+        self._others.act(view, carry, actions, generator)
         return Acted(actions, carry, self._extras(inferred, foreseen))
 
     def _exchanged(
@@ -203,33 +198,6 @@ class MultiModuleMAC(Controller):
         if foreseen is not None:
             kept[FORESIGHT] = foreseen
         return {name: value.cpu().numpy() for name, value in kept.items()}
-
-    def _others_act(
-        self, view: StepView, carry: Carry, actions: Tensor, generator: torch.Generator
-    ) -> None:
-        """Fill in the other seats' actions and advance their carries."""
-        for name, b, n, seats, members, group in self._seated(view, carry):
-            memory = carry[name] = carry[name].clone()
-            actions[b, n], memory[b, n] = group.act(
-                seats, members, memory[b, n], generator=generator
-            )
-
-    def _seated(self, view: StepView, carry: Carry) -> Iterator[_Seated]:
-        """The other seats by group of players."""
-        member = carry["member"]
-        group_of = torch.where(member < 0, -1, self._groups[member])
-        for number, group in enumerate(self.roster.groups):
-            b, n = (group_of == number).nonzero(as_tuple=True)
-            if not len(b):
-                continue
-            seats = SeatRows(
-                obs=view.obs[b, n],
-                state=view.state[b],
-                avail=view.avail[b, n],
-                last_actions=view.last_actions[b, n],
-                seats=n,
-            )
-            yield f"group_{number}", b, n, seats, self._locals[member[b, n]], group
 
     def judge(self, episodes: EpisodeBatch) -> Mapping[str, FloatArray]:
         """Subgoal hit ratios, where the subgoals were recorded."""
@@ -275,7 +243,8 @@ class MultiModuleMAC(Controller):
                 "subgoal_inference": config.subgoal_inference,
                 "subgoal_feature": config.subgoal_feature,
             }
-        return {**self.policy.describe(), **am}
+        roles = {"roles": [self.roster.role]} if self._spec.roles else {}
+        return {**self.policy.describe(), **roles, **am}
 
     def players(self) -> list[str]:
         return list(self.roster.names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from omg.controllers.policy import Policy
 from omg.modules.agents import AGENTS, AgentNetwork
 from omg.modules.agents.stacked import StackedAgents
 from omg.opponents.pool import OpponentPool, PoolMember, draw_lineups
-from omg.opponents.scripted_foraging import act_together, make_script
+from omg.opponents.scripts import scripted_game
 from omg.storage.files import read_json
 from omg.storage.models import (
     META,
@@ -29,11 +30,11 @@ from omg.storage.models import (
     load_networks,
     other_meaning,
 )
-from omg.types import EnvSpec, IntArray, OmgError
+from omg.types import BoolArray, EnvSpec, IntArray, OmgError
 
 # What a policy says of itself that changes neither its network nor how its inputs are built; nor
 # do the settings of opponent models (am_…), which frozen players do not have.
-NOT_OF_A_GROUP = frozenset(["agent_output_type", "temperature", OBS_FORMAT])
+NOT_OF_A_GROUP = frozenset(["agent_output_type", "temperature", "roles", OBS_FORMAT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +120,15 @@ class CheckpointGroup(OpponentGroup):
 
 
 class ScriptGroup(OpponentGroup):
-    """Scripted Foraging players; few kinds, many rows each."""
+    """Scripted players; few kinds, many rows each."""
 
-    def __init__(self, members: Sequence[PoolMember], env_args: dict[str, Any]) -> None:
-        from omg.envs.foraging.args import ForagingArgs
-
-        rules = ForagingArgs.parse(env_args).resolve()
-        self._board = {"rows": rules.rows, "cols": rules.cols, "n_foods": rules.max_num_food}
+    def __init__(
+        self, members: Sequence[PoolMember], env: str, env_args: Mapping[str, Any]
+    ) -> None:
+        self._game = scripted_game(env)
+        self._board = self._game.board_of(env_args)
         scripts = [member.script for member in members if member.script is not None]
-        self._scripts = [make_script(script.name, noise=script.noise) for script in scripts]
+        self._scripts = [self._game.make_script(s.name, noise=s.noise) for s in scripts]
         self._width = max(script.memory_dim for script in self._scripts)
 
     def initial_carry(self, lead: tuple[int, int]) -> Tensor:
@@ -138,7 +139,7 @@ class ScriptGroup(OpponentGroup):
     ) -> tuple[Tensor, Tensor]:
         seed = int(torch.randint(2**62, (), generator=generator))
         rng = np.random.default_rng(seed)
-        actions, memory = act_together(
+        actions, memory = self._game.act_together(
             self._scripts,
             members.numpy(),
             rows.state.cpu().numpy(),
@@ -151,19 +152,14 @@ class ScriptGroup(OpponentGroup):
         return torch.from_numpy(actions), torch.from_numpy(memory)
 
     def targets(self, rows: SeatRows, members: Tensor, carry: Tensor) -> Tensor:
-        """The food each player goes for (row, column, level); its own place if for none."""
-        state, seats = rows.state.cpu().numpy(), rows.seats.numpy()
-        things = state.reshape(len(state), -1, 3)
-        found = things[np.arange(len(seats)), self._board["n_foods"] + seats].copy()
-        for number in set(members.tolist()):
-            script = self._scripts[number]
-            chosen = (members == number).nonzero(as_tuple=True)[0].numpy()
-            memory = carry[chosen, : script.memory_dim].numpy()
-            cell = script.target(state[chosen], seats[chosen], memory, **self._board)
-            foods = things[chosen, : self._board["n_foods"]]
-            there = (foods[..., :2] == cell[:, None]).all(-1) & (cell >= 0).all(-1)[:, None]
-            row, slot = there.nonzero()
-            found[chosen[row]] = foods[row, slot]
+        found = self._game.headings(
+            self._scripts,
+            members.numpy(),
+            rows.state.cpu().numpy(),
+            rows.seats.numpy(),
+            carry.numpy(),
+            **self._board,
+        )
         return torch.from_numpy(found)
 
 
@@ -176,29 +172,70 @@ class Roster:
     group_of: IntArray  # [M]
     local_of: IntArray  # [M], number within the group
     n_agents: int
-    seat: int  # of the learning agent before shifting
+    seat: int  # of the learning agent before shifting, counted among those of its role
     team: IntArray | None = None  # [N], member per seat, -1 for the learning one
     pool: tuple[PoolMember, ...] = ()
     mode: Literal["homologue", "mixed"] = "mixed"
+    roles: tuple[str, ...] = ()  # of the seats; empty: all alike
+    role: str = ""  # of who learns
+
+    @cached_property
+    def own_seats(self) -> IntArray:
+        """The seats that who learns may take."""
+        seats = [n for n in range(self.n_agents) if not self.roles or self.roles[n] == self.role]
+        return np.array(seats, np.int64)
+
+    @cached_property
+    def _able(self) -> dict[str, IntArray]:
+        """Members by the role they play."""
+        return {
+            role: np.array([i for i, m in enumerate(self.pool) if role in (m.roles or self.roles)])
+            for role in dict.fromkeys(self.roles)
+        } or {"": np.arange(len(self.pool))}
+
+    def draw(self, free_EN: BoolArray, rng: np.random.Generator) -> IntArray:
+        """Members of a pool for the free seats [E, N] of new episodes, as many of each role in
+        every episode; -1 elsewhere."""
+        members = np.full(free_EN.shape, -1, np.int64)
+        for role, able in self._able.items():
+            seats = np.flatnonzero(np.array(self.roles) == role) if self.roles else slice(None)
+            free = free_EN[:, seats]
+            count = int(free[0].sum())
+            if not count:
+                continue
+            if not len(able):
+                raise OmgError(
+                    f"The pool has no member that plays the role '{role}', which has {count} free "
+                    f"seat{'s'[: count != 1]}. Add some with 'omg pool add'."
+                )
+            players = [self.pool[i] for i in able]
+            drawn = draw_lineups(players, len(free), count, rng, mode=self.mode)
+            block = np.full(free.shape, -1, np.int64)
+            block[free] = able[drawn].reshape(-1)
+            members[:, seats] = block
+        return members
 
     def line_up(self, shift: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
         """Learning seats [E] and members [E, N] (-1 there) of new episodes."""
-        agents = self.n_agents
-        seats = (self.seat + shift) % agents
+        own, agents = self.own_seats, np.arange(self.n_agents)
+        seats = own[(self.seat + shift) % len(own)]
         if self.team is not None:
-            order = (np.arange(agents) - shift[:, None]) % agents
+            order = np.tile(agents, (len(shift), 1))
+            order[:, own] = own[(np.arange(len(own)) - shift[:, None]) % len(own)]
             return seats, self.team[order]
-        members = np.full((len(shift), agents), -1, np.int64)
-        others = np.arange(agents) != seats[:, None]
-        drawn = draw_lineups(self.pool, len(shift), agents - 1, rng, mode=self.mode)
-        members[others] = drawn.reshape(-1)
-        return seats, members
+        return seats, self.draw(agents != seats[:, None], rng)
 
     def fill(self, seats: IntArray, members: IntArray, rng: np.random.Generator) -> IntArray:
         """The same line-ups with the learning seat given to a member, too: games of the frozen
         players alone, to gather the states they visit."""
         filled: IntArray = members.copy()
-        filled[np.arange(len(seats)), seats] = rng.integers(0, len(self.names), len(seats))
+        able = self._able[self.role] if self.pool else np.arange(len(self.names))
+        if not len(able):
+            raise OmgError(
+                f"The pool has no member that plays the role '{self.role}' in place of the "
+                "learning agent. Add some with 'omg pool add'."
+            )
+        filled[np.arange(len(seats)), seats] = able[rng.integers(0, len(able), len(seats))]
         return filled
 
 
@@ -270,14 +307,24 @@ def _team_roster(config: Config, spec: EnvSpec, device: torch.device) -> Roster:
         policies.append(policy)
     groups, group_of, local_of = _group(config, spec, device, networks, policies)
     team = np.array([names.index(s) if s in names else -1 for s in seats], np.int64)
+    seat = seats.index(config.train_alg)
+    role = spec.roles[seat] if spec.roles else ""
+    if config.learning_role not in ("", role):
+        raise OmgError(
+            f"learning_role={config.learning_role}, but {config.train_alg} of the team "
+            f"{config.team} sits in seat {seat}, which is a {role or 'seat without a role'}. "
+            "Order the team by the seats, or leave learning_role out."
+        )
     return Roster(
         names=names,
         groups=groups,
         group_of=group_of,
         local_of=local_of,
         n_agents=spec.n_agents,
-        seat=seats.index(config.train_alg),
+        seat=spec.seats_of(role).index(seat),
         team=team,
+        roles=spec.roles,
+        role=role,
     )
 
 
@@ -316,28 +363,45 @@ def pool_roster(
         policies.append(policy)
     groups, group_of, local_of = _group(config, spec, device, networks, policies)
     if scripted:
-        if config.env != "foraging":
-            raise OmgError(f"Scripted members play foraging, not {config.env}. Leave them out.")
-        groups = (*groups, ScriptGroup(scripted, dict(config.env_args)))
+        for member in scripted:
+            _check_env(f"{pool.path}: member {member.id}", member.env, config)
+        groups = (*groups, ScriptGroup(scripted, config.env, dict(config.env_args)))
         group_of = np.append(group_of, np.full(len(scripted), len(groups) - 1))
         local_of = np.append(local_of, np.arange(len(scripted)))
     ordered = (*trained, *scripted)
+    role = learning_role(config, spec)
+    own, seat = spec.seats_of(role), config.agent_shift % spec.n_agents
     return Roster(
         names=tuple(m.id for m in ordered),
         groups=groups,
         group_of=group_of,
         local_of=local_of,
         n_agents=spec.n_agents,
-        seat=config.agent_shift % spec.n_agents,
+        seat=own.index(seat) if seat in own else seat % len(own),
         pool=ordered,
         mode=config.lineup_mode,
+        roles=spec.roles,
+        role=role,
     )
+
+
+def learning_role(config: Config, spec: EnvSpec) -> str:
+    """The role of who learns: the one named, or that of the seat `agent_shift`; empty where seats
+    have none."""
+    if not config.learning_role:
+        return spec.roles[config.agent_shift % spec.n_agents] if spec.roles else ""
+    if config.learning_role not in spec.roles:
+        known = ", ".join(dict.fromkeys(spec.roles)) or "none: all seats are alike"
+        raise OmgError(
+            f"learning_role={config.learning_role} is no role of {spec.name}. Its roles: {known}."
+        )
+    return config.learning_role
 
 
 def _check_env(who: str, env: str, config: Config) -> None:
     if env != config.env:
         raise OmgError(
-            f"{who} was trained on env={env}, this run uses env={config.env}. Use opponents of "
+            f"{who} plays env={env}, this run uses env={config.env}. Use opponents of "
             "the same environment."
         )
 

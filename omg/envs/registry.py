@@ -17,7 +17,13 @@ ENVS: Registry[Any] = Registry(
     "environment",
     {
         "foraging": "omg.envs.foraging.env:ForagingEnv",
+        "gymnasium": "omg.envs.adapters.gymnasium:GymnasiumEnv",
         "matrix_game": "omg.envs.toys:MatrixGameEnv",
+        "predator_prey": "omg.envs.predator_prey.env:PredatorPreyEnv",
+        "sc2": "omg.envs.sc2.adapter:SmacEnv",
+        "smacv2": "omg.envs.sc2.adapter:Smacv2Env",
+        "pettingzoo": "omg.envs.adapters.pettingzoo:PettingZooEnv",
+        "pymarl": "omg.envs.adapters.pymarl:PymarlEnv",
         "two_step": "omg.envs.toys:TwoStepEnv",
     },
 )
@@ -26,6 +32,12 @@ ENVS: Registry[Any] = Registry(
 def environment_class(name: str) -> Any:
     """A registered class, or one given by import path as `package.module:Class`."""
     return ENVS[name]
+
+
+def environment_versions(name: str, args: Mapping[str, Any]) -> dict[str, str]:
+    """Versions of what a class runs on (a game, its packages), where it has a `versions(args)`."""
+    told = getattr(environment_class(name), "versions", None)
+    return dict(told(args)) if callable(told) else {}
 
 
 @dataclass(frozen=True, slots=True)

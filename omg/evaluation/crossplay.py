@@ -107,8 +107,23 @@ def open_pool(named: str | Path, agent: AgentRun) -> OpponentPool:
     return OpponentPool.open(path)
 
 
+def _completed(members: Sequence[PoolMember], pool: OpponentPool) -> tuple[PoolMember, ...]:
+    """Members, and for every role that none of them plays those of their side who do, or else
+    those of the training side."""
+    everyone = pool.members()
+    company: list[PoolMember] = []
+    for role in dict.fromkeys(role for member in everyone for role in member.roles):
+        if all(member.roles and role not in member.roles for member in members):
+            able = [m for m in everyone if role in m.roles and m not in company]
+            company += [m for m in able if m.split == members[0].split] or [
+                m for m in able if m.split == "train"
+            ]
+    return (*members, *company)
+
+
 def tasks_of(pool: OpponentPool, plan: Plan, n_agents: int) -> list[Task]:
-    """One cell per member, and one of drawn line-ups per side where there are several others."""
+    """One cell per member, and one of drawn line-ups per side where there are several others. In
+    a member's cell the roles that it does not play are drawn from others of its side."""
     mixed = plan.lineup in ("mixed", "both") or (plan.lineup == "auto" and n_agents > 2)
     tasks: list[Task] = []
     for split in plan.splits:
@@ -119,9 +134,12 @@ def tasks_of(pool: OpponentPool, plan: Plan, n_agents: int) -> list[Task]:
                 "choose another --split."
             )
         if plan.lineup != "mixed":
-            tasks += [Task(member.id, (member,), "homologue", split) for member in members]
+            tasks += [
+                Task(member.id, _completed([member], pool), "homologue", split)
+                for member in members
+            ]
         if mixed:
-            tasks.append(Task(MIXED, members, "mixed", split))
+            tasks.append(Task(MIXED, _completed(members, pool), "mixed", split))
     return tasks
 
 
@@ -137,7 +155,8 @@ def _baseline(named: str, agents: Sequence[AgentRun]) -> str:
 
 def _check_unseen(agents: Sequence[AgentRun], tasks: Sequence[Task], pool: OpponentPool) -> None:
     """Held out means never met: a pool that was split anew after training is refused."""
-    heldout = [m.id for task in tasks if task.split == "heldout" for m in task.members]
+    players = [m for task in tasks if task.split == "heldout" for m in task.members]
+    heldout = [m.id for m in players if m.split == "heldout"]  # the others only complete a game
     for agent in agents:
         met = sorted(agent.met.intersection(heldout))
         if met:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -90,6 +90,11 @@ def trained_mac(config: Config, mac: Controller, kind: type[M], able: Capabiliti
             f"learner={config.learner} does not train mac={config.mac}. Set mac={able.macs[0]}."
         )
     return mac
+
+
+def team_spec(spec: EnvSpec, mac: Controller) -> EnvSpec:
+    """The game as a team sees it whose episodes were narrowed to the seats that learn."""
+    return spec if mac.seats is None else replace(spec, n_agents=len(mac.seats))
 
 
 def sampling_selector(config: Config, selector: ActionSelector) -> Multinomial:

@@ -74,7 +74,7 @@ def _check_others(config: Config) -> None:
     if config.mac != "basic_mac":
         return
     given = {
-        "opponent_pool": bool(config.opponent_pool),
+        "opponent_pool": bool(config.opponent_pool) and not config.learning_role,
         "am_model": config.am_model != "none_am",
         "am_present": config.am_present,
     }

@@ -25,6 +25,7 @@ from omg.learners.base import (
     make_optimiser,
     sampling_selector,
     target_share,
+    team_spec,
     trained_mac,
 )
 from omg.learners.capabilities import Capabilities, check_supported
@@ -55,8 +56,9 @@ class ComaLearner(Learner):
         self._mac = trained_mac(config, mac, BasicMAC, self.able)
         self._policy = self._mac.policy
         self._selector = sampling_selector(config, self._policy.selector)
-        self.critic = self._new_critic(config, spec, device)
-        self._target_critic = self._new_critic(config, spec, device)
+        team = team_spec(spec, self._mac)
+        self.critic = self._new_critic(config, team, device)
+        self._target_critic = self._new_critic(config, team, device)
         self._actor_parameters = [*self._policy.network.parameters()]
         self._critic_parameters = [*self.critic.parameters()]
         self._optimiser = make_optimiser(config, self._actor_parameters)
@@ -77,8 +79,10 @@ class ComaLearner(Learner):
         return critic.to(device)
 
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
+        batch, seats = self._mac.own_part(batch)
         packing = Packing.of(batch.filled, batch.raw("terminated"))
-        logits = self._policy.unroll(self._policy.build_inputs(batch, packing), packing)
+        own = self._policy.build_inputs(batch, packing, seats)
+        logits = self._policy.unroll(own, packing, seats=seats)
         policy = self._probabilities(batch, packing, logits, packing.now, progress)
         taken = packing.take(batch["actions"], packing.now)
         inputs, targets = self.targets(batch, packing, logits.detach(), progress)

@@ -24,6 +24,7 @@ from omg.learners.base import (
     load_optimiser,
     make_optimiser,
     target_share,
+    team_spec,
     trained_mac,
 )
 from omg.learners.capabilities import Capabilities, check_supported
@@ -46,8 +47,9 @@ class QLearner(Learner):
         self._mac = trained_mac(config, mac, self.trains, self.able)
         self._policy = self._mac.policy
         self._target_network = self._policy.new_network()
-        self.mixer = self._new_mixer(config, spec, device)
-        self._target_mixer = self._new_mixer(config, spec, device)
+        team = team_spec(spec, self._mac)
+        self.mixer = self._new_mixer(config, team, device)
+        self._target_mixer = self._new_mixer(config, team, device)
         self._parameters = [*self._policy.network.parameters()]
         if self.mixer is not None:
             self._parameters += self.mixer.parameters()
@@ -106,7 +108,8 @@ class QLearner(Learner):
 
     def _own_part(self, batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor | None]:
         """What is learned from, and the seats in it ([B, n]; None: all seats in order)."""
-        return batch, None
+        assert isinstance(self._mac, BasicMAC)  # other learners say what theirs is
+        return self._mac.own_part(batch)
 
     def _feature(self, batch: EpisodeBatch, packing: Packing) -> Tensor | None:
         """What an opponent model adds to the inputs, [P, n, F]; None without one."""

@@ -101,10 +101,11 @@ class QtranLearner(QLearner):
 
     def errors(self, batch: EpisodeBatch) -> QtranErrors:
         """What is squared, of all K transitions at once."""
+        batch, seats = self._own_part(batch)
         packing = Packing.of(batch.filled, batch.raw("terminated"))
         now = packing.now
-        inputs = self._policy.build_inputs(batch, packing)
-        q, hidden = self._policy.unroll_states(inputs, packing)
+        inputs = self._policy.build_inputs(batch, packing, seats)
+        q, hidden = self._policy.unroll_states(inputs, packing, seats=seats)
         features = self._remembered(inputs, hidden)[now]
         state = self._state(batch, packing, now)
         actions = packing.take(batch["actions"], now)
@@ -112,7 +113,7 @@ class QtranLearner(QLearner):
         taken = self.mixer.joint(state, features, actions)
         with torch.no_grad():
             best = self.mixer.joint(state, features, greedy)
-        targets = self.targets(batch, packing, inputs, q)
+        targets = self.targets(batch, packing, inputs, q, seats)
         short = self.mixer(gather_actions(q[now], actions), state) - taken.detach()
         return QtranErrors(
             td=taken - targets,

@@ -34,6 +34,7 @@ from omg.opponents.pool_manifest import (
 )
 from omg.opponents.pool_manifest import pool_lock as _lock
 from omg.opponents.pool_manifest import write_manifest as _write
+from omg.opponents.scripts import env_of_script, scripted_game
 from omg.registry import nearest
 from omg.storage.files import writing
 from omg.types import OmgError
@@ -47,8 +48,6 @@ __all__ = [
     "draw_heldout",
     "draw_lineups",
 ]
-
-SCRIPTED_ENV = "foraging"
 
 
 class OpponentPool:
@@ -160,12 +159,17 @@ class OpponentPool:
         return self._add(found, split)
 
     def add_script(
-        self, name: str, *, noise: float = 0.0, split: Split | None = None
+        self,
+        name: str,
+        *,
+        noise: float = 0.0,
+        split: Split | None = None,
+        env: str | None = None,
     ) -> PoolMember:
-        """Make a scripted player a member. One script's noise levels count as one run."""
-        from omg.opponents.scripted_foraging import make_script
-
-        make_script(name, noise=noise)
+        """Make a scripted player a member. One script's noise levels count as one run. Without
+        `env` it is one of the pool's environment, or of the first that has a script so called."""
+        known = env or next((m.env for m in self._members), None) or env_of_script(name)
+        script = scripted_game(known).make_script(name, noise=noise)
         member = PoolMember(
             id=f"script-{name}-{noise:g}",
             kind="scripted",
@@ -176,7 +180,8 @@ class OpponentPool:
             seed=None,
             env_steps=None,
             common_reward=None,
-            env=SCRIPTED_ENV,
+            env=known,
+            roles=() if script.role is None else (script.role,),
             script=ScriptSpec(name, float(noise)),
         )
         return self._add([(member, None)], split)[0]

@@ -138,6 +138,7 @@ def _member_of(source: Path, run: str, word: str) -> PoolMember:
         "split": "train",
         "env_steps": steps,
         **{key: meta[key] for key in _FROM_META if key in meta},
+        "roles": (meta.get("policy") or {}).get("roles", []),
     }
     try:
         member = TypeAdapter(PoolMember).validate_json(json.dumps(content))

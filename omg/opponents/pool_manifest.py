@@ -41,7 +41,7 @@ class ScriptSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMember:
-    """One opponent. Members with equal `run` are homologue. Scripts fit any Foraging, so they
+    """One opponent. Members with equal `run` are homologue. Scripts fit any sizes, so they
     have no `shapes`; `seed`, `env_steps` and `common_reward` are None for them."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -56,6 +56,7 @@ class PoolMember:
     common_reward: bool | None
     env: str
     env_args: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    roles: tuple[str, ...] = ()  # the roles it plays; empty: any
     shapes: Mapping[str, int] = field(default_factory=dict, hash=False)
     policy: Mapping[str, Any] = field(default_factory=dict, hash=False)
     script: ScriptSpec | None = None

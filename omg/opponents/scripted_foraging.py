@@ -7,13 +7,14 @@ could not lift are chosen last. Ties go to the nearest food, then to the first r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from omg.envs.foraging.args import ForagingArgs
 from omg.opponents.foraging_walk import (
     CLOCK,
     MEMORY_DIM,
@@ -60,6 +61,10 @@ class Script:
     kind: Kind
     noise: float = 0.0  # probability of a uniformly random available action
     patience: int | None = None  # None: never gives a target up
+
+    @property
+    def role(self) -> None:
+        """All foragers are alike."""
 
     def initial_memory(self, n_rows: int) -> IntArray:
         """The memory at an episode's start, [R, M]."""
@@ -309,6 +314,38 @@ def _joined(scripts: Sequence[Script], numbers: Sequence[int], members: IntArray
         return out
 
     return replace(first, name="several", kind=replace(first.kind, prefers=prefers))
+
+
+def board_of(env_args: Mapping[str, Any]) -> dict[str, int]:
+    """The keyword arguments of `act`, `target` and `act_together`, from a run's env_args."""
+    rules = ForagingArgs.parse(env_args).resolve()
+    return {"rows": rules.rows, "cols": rules.cols, "n_foods": rules.max_num_food}
+
+
+def headings(
+    scripts: Sequence[Script],
+    members: IntArray,
+    state: FloatArray,
+    seats: IntArray,
+    memory: IntArray,
+    *,
+    rows: int,
+    cols: int,
+    n_foods: int,
+) -> FloatArray:
+    """The food each row goes for (row, column, level), [R, 3]; its own place if for none."""
+    things = state.reshape(len(state), -1, 3)
+    found: FloatArray = things[np.arange(len(seats)), n_foods + seats].copy()
+    for number in np.unique(members).tolist():
+        chosen = (members == number).nonzero()[0]
+        cell = scripts[number].target(
+            state[chosen], seats[chosen], memory[chosen], rows=rows, cols=cols, n_foods=n_foods
+        )
+        foods = things[chosen, :n_foods]
+        there = (foods[..., :2] == cell[:, None]).all(-1) & (cell >= 0).all(-1)[:, None]
+        row, slot = there.nonzero()
+        found[chosen[row]] = foods[row, slot]
+    return found
 
 
 def make_script(name: str, *, noise: float = 0.0, patience: int | None = None) -> Script:

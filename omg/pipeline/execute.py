@@ -244,7 +244,8 @@ def build_pool(step: Step, out: Path) -> str:
     pool = OpponentPool.create(part)
     for entry in step.settings["members"]:
         if "script" in entry:
-            pool.add_script(entry["script"], noise=entry["noise"], split=entry["split"])
+            how = {key: entry[key] for key in ("noise", "split", "env")}
+            pool.add_script(entry["script"], **how)
         else:
             runs = [out / run for run in entry["runs"]]
             pool.add_runs(runs, steps=entry["steps"], split=entry["split"])

@@ -234,10 +234,6 @@ class _Planner:
                 f"{method.config} trains a whole team (mac={config.mac}). Choose one that learns "
                 "beside a pool, e.g. d3qn.",
             )
-        if self._spec.opponents.scripts and config.env != "foraging":
-            raise self._error(
-                where, f"scripts play foraging, this is {config.env}. Leave them out."
-            )
         if config.learner == "am_learner":
             raise self._error(where, "learner=am_learner makes a prior. Move it to priors.")
         if config.am_model == "omg_am" and method.prior is None:
@@ -264,9 +260,12 @@ class _Planner:
                 runs = [f"opponents/{entry.run_name(seed)}" for seed in seeds]
                 if runs:
                     members.append({"runs": runs, "steps": list(entry.steps), "split": split})
+        env = self._env() if self._spec.opponents.scripts else ""
         for number, script in enumerate(self._spec.opponents.scripts):
-            self._check_script(script.name, f"opponents.scripts[{number}]")
-            members.append({"script": script.name, "noise": script.noise, "split": script.split})
+            self._check_script(script.name, env, f"opponents.scripts[{number}]")
+            members.append(
+                {"script": script.name, "noise": script.noise, "split": script.split, "env": env}
+            )
         return Step(
             key="pool",
             stage="pool",
@@ -279,17 +278,23 @@ class _Planner:
 
     def _pool_command(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
         if "script" in entry:
-            named = [f"--script={entry['script']}", f"--noise={entry['noise']}"]
+            named = [f"--script={entry['script']}", f"--env={entry['env']}"]
+            named.append(f"--noise={entry['noise']}")
         else:
             named = [*(str(self._out / run) for run in entry["runs"])]
             named.append(f"--steps={','.join(entry['steps'])}")
         return ("pool", "add", str(self._pool), *named, f"--split={entry['split']}")
 
-    def _check_script(self, name: str, where: str) -> None:
-        from omg.opponents.scripted_foraging import make_script
+    def _env(self) -> str:
+        """The environment that is played."""
+        words = (f"--env-config={self._source.env_config}", *to_words(self._given))
+        return self._load((*words, *to_words(self._spec.common)), "common").env
+
+    def _check_script(self, name: str, env: str, where: str) -> None:
+        from omg.opponents.scripts import scripted_game
 
         try:
-            make_script(name)
+            scripted_game(env).make_script(name)
         except OmgError as error:
             raise self._error(where, str(error)) from error
 

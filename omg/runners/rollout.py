@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +55,14 @@ class Finished:
         return Finished(self.episodes[rows], self.stats.take(rows))
 
 
-def team_reward(reward_BN: FloatArray, *, shared: bool, how: str) -> FloatArray:
-    """One reward per copy [B] from the agents' rewards."""
+def team_reward(
+    reward_BN: FloatArray, *, shared: bool, how: str, seats: Sequence[int] | None = None
+) -> FloatArray:
+    """One reward per copy [B] from the agents' rewards, or from those in some seats."""
     if shared:
         return reward_BN[:, 0]
+    if seats is not None and len(seats) < reward_BN.shape[1]:
+        reward_BN = reward_BN[:, list(seats)]
     reduced: FloatArray = reward_BN.mean(1) if how == "mean" else reward_BN.sum(1)
     return reduced
 
@@ -139,7 +143,7 @@ class Rollout:
         )
         actions = acted.actions.numpy()
         step = self.env.step(actions)
-        team = team_reward(step.reward, shared=self.env.spec.shared_reward, how=self._how)
+        team = self._team_reward(step.reward)
         self._staging.write(
             {
                 "state": view.state,
@@ -166,6 +170,10 @@ class Rollout:
             self._start_episodes(restarted)
         return finished
 
+    def _team_reward(self, reward_BN: FloatArray) -> FloatArray:
+        shared = self.env.spec.shared_reward
+        return team_reward(reward_BN, shared=shared, how=self._how, seats=self.mac.seats)
+
     def _take_finished(self, step: TimeStep) -> Finished | None:
         final = step.final
         if final is None or not len(final.copies):
@@ -183,9 +191,7 @@ class Rollout:
         stats = EpisodeStats(
             copies=copies,
             returns=returns,
-            team_returns=team_reward(
-                returns, shared=self.env.spec.shared_reward, how=self._how
-            ).astype(np.float32),
+            team_returns=self._team_reward(returns).astype(np.float32),
             lengths=self._staging.lengths(copies),
             truncated=step.truncated[copies],
             info=info,

@@ -79,7 +79,8 @@ class RunFolder:
 def _name(config: Config) -> str:
     if config.run_name:
         return config.run_name
-    key = str(config.env_args.get("key", "") or config.env)
+    named = config.env_args.get("key") or config.env_args.get("map_name")
+    key = str(named or config.env)
     parts = [config.name, key, config.label, f"s{config.seed}", time.strftime("%Y%m%d-%H%M%S")]
     return re.sub(r"[^\w.+-]+", "_", "-".join(part for part in parts if part))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from omg.components.learning_agent import relative_others
+from omg.components.learning_agent import SeatOrder
 from omg.config.loader import load_command_line
 from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.packing import Packing
@@ -44,8 +45,17 @@ def words(pool: Path, model: str, *more: str) -> list[str]:
 
 def test_others_are_ordered_from_the_own_seat_on() -> None:
     values = torch.tensor([[10, 11, 12], [20, 21, 22], [30, 31, 32]])
-    found = relative_others(values, torch.tensor([0, 1, 2]))
+    order = SeatOrder(replace(SPEC, n_agents=3))
+    found = order.relative(values, torch.tensor([0, 1, 2]))
     assert found.tolist() == [[11, 12], [22, 20], [30, 31]]
+
+
+def test_others_of_the_own_role_come_first_and_a_role_keeps_its_place() -> None:
+    roles = ("cat", "mouse", "cat", "mouse", "cat")
+    order = SeatOrder(replace(SPEC, n_agents=5, roles=roles))
+    assert order(torch.arange(5)).tolist() == [
+        *([2, 4, 1, 3], [3, 0, 2, 4], [4, 0, 1, 3], [1, 0, 2, 4], [0, 2, 1, 3]),
+    ]
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -156,7 +156,7 @@ def test_shipped_pipelines_can_be_planned(name: str) -> None:
         ("opponents.runs.0.config", "iql_am", "iql_am trains one agent among others"),
         ("opponents.runs.0.steps", ["early", "final"], "need 3 saved models, the run keeps 1"),
         ("opponents.scripts.0.name", "randon", "opponents.scripts[0]: There is no scripted"),
-        ("common.env", "matrix", "scripts play foraging"),
+        ("common.env", "matrix", "env=matrix has no scripted players"),
     ],
 )
 def test_a_wrong_file_is_explained_with_file_and_key(
@@ -244,7 +244,7 @@ def test_the_pool_and_crossplay_commands(plan: Plan) -> None:
         f"omg pool add {out}/pool {o}/iql-s1 --steps=final --split=train",
         f"omg pool add {out}/pool {o}/iql-s2 --steps=final --split=heldout",
         f"omg pool add {out}/pool {o}/vdn-s1 --steps=final --split=train",
-        f"omg pool add {out}/pool --script=random --noise=0.25 --split=heldout",
+        f"omg pool add {out}/pool --script=random --env=foraging --noise=0.25 --split=heldout",
     ]
     runs = " ".join(str(out / key) for key in AGENTS)
     assert crossplay.shown() == [

@@ -177,6 +177,18 @@ def test_a_prior_is_no_agent_and_a_team_is_no_prior(stages: Stages) -> None:
     assert "--config=iql_omg --learner=am_learner" in text
 
 
+def test_a_prior_serves_another_policy_and_one_of_several_is_not_guessed(stages: Stages) -> None:
+    mlp = [word.replace("iql_omg", "d3qn_omg") for word in stages.omg]
+    run = stages.run(*mlp, f"--init_param_path={stages.prior}", "--run_name=other")
+    first = load_tensors(stages.prior / "models/last/iql_omg/vae.th")
+    kept = load_tensors(run / "models/last/d3qn_omg/vae.th")
+    assert all(torch.equal(first[key], kept[key]) for key in first)
+    two = stages.root / "two"
+    for name in ("a", "b"):
+        shutil.copytree(stages.prior / "models/last/iql_omg", two / name)
+    assert "holds no prior" in stages.refused(*mlp, f"--init_param_path={two}")
+
+
 @pytest.mark.parametrize("feature", ["decoded", "both"])
 def test_an_agent_fed_another_part_of_its_subgoals_is_explained(
     stages: Stages, feature: str
@@ -245,7 +257,7 @@ def edited(run: Path, to: Path, **changes: Any) -> Path:
 def test_opponents_of_another_environment_are_refused(stages: Stages, tmp_path: Path) -> None:
     run = edited(stages.iql, tmp_path / "iql", env="matrix")
     text = stages.refused(*TEAM, f"--init_param_path={tmp_path}")
-    assert f"{run}/models/40 was trained on env=matrix, this run uses env=foraging" in text
+    assert f"{run}/models/40 plays env=matrix, this run uses env=foraging" in text
     OpponentPool.create(tmp_path / "pool").add_run(run)
     text = stages.refused("--config=iql_am", f"--opponent_pool={tmp_path / 'pool'}")
     assert "member iql-40 was trained on env=matrix" in text

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from omg.registry import nearest
+from omg.envs.arguments import parse_arguments
 from omg.types import OmgError
 
 KEY = re.compile(
@@ -100,19 +100,7 @@ class ForagingArgs(BaseModel):
     @classmethod
     def parse(cls, values: ForagingArgs | Mapping[str, Any]) -> ForagingArgs:
         """From a mapping; what does not fit is an OmgError naming the field."""
-        if isinstance(values, ForagingArgs):
-            return values
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = str(first["loc"][0])
-            if first["type"] == "extra_forbidden":
-                raise OmgError(
-                    f"Foraging has no argument '{field}'{nearest(field, cls.model_fields) or '.'} "
-                    f"Choose among: {', '.join(cls.model_fields)}."
-                ) from error
-            raise OmgError(f"Foraging argument '{field}': {first['msg']}.") from error
+        return parse_arguments(cls, values, game="Foraging")
 
     @model_validator(mode="after")
     def _is_playable(self) -> ForagingArgs:

@@ -14,7 +14,8 @@ from omg.envs.foraging.args import ForagingArgs
 from omg.envs.foraging.board import N_ACTIONS
 from omg.envs.foraging.frame import ForagingFrame, frame_of, frames_from_states
 from omg.envs.foraging.game import Games
-from omg.envs.foraging.layout import MISSING, Layout, Spawner, copy_keys, episode_keys, pack
+from omg.envs.foraging.layout import MISSING, Layout, Spawner, pack
+from omg.envs.keys import WORD, copy_keys, episode_keys
 from omg.types import (
     EnvSpec,
     FinalObservation,
@@ -27,7 +28,6 @@ from omg.types import (
 )
 
 STATISTIC = "food_collected"
-_WORD = (1 << 64) - 1
 
 
 class ForagingEnv(BatchedEnv):
@@ -234,7 +234,7 @@ class ForagingEnv(BatchedEnv):
         return [svg, gif]
 
     def _set_seed(self, seed: int) -> None:
-        self._seed = seed & _WORD
+        self._seed = seed & WORD
         self._keys = copy_keys(self._seed, self.first_copy + self._all)
         self._ready[:] = False
 

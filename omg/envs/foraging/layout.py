@@ -9,18 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from omg.envs.foraging.args import ForagingRules
+from omg.envs.keys import Keys, draw_words
 from omg.types import IntArray
-
-Keys = NDArray[np.uint64]
 
 ROW, COL, ORDER = 32, 16, 48
 FIELD = 0xFFFF
 MISSING = 1 << 62
-_GOLDEN = np.array(0x9E3779B97F4A7C15, np.uint64)
-_WORD = (1 << 64) - 1
 
 
 def pack(rows: IntArray, cols: IntArray, levels: IntArray) -> IntArray:
@@ -31,25 +27,6 @@ def pack(rows: IntArray, cols: IntArray, levels: IntArray) -> IntArray:
 def unpack(places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Rows, columns and levels."""
     return ((places >> ROW) & FIELD) - 1, ((places >> COL) & FIELD) - 1, places & FIELD
-
-
-def mix(keys: Keys) -> Keys:
-    """The finaliser of splitmix64: neighbouring keys give unrelated words."""
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Keys = keys ^ (keys >> np.uint64(31))
-    return mixed
-
-
-def copy_keys(seed: int, copies: IntArray) -> Keys:
-    """One key per copy, [B]."""
-    root = mix(np.array([seed & _WORD], np.uint64) + _GOLDEN)
-    return mix(root + (copies.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
-
-
-def episode_keys(keys: Keys, episodes: IntArray) -> Keys:
-    """One key per copy and episode, [B]."""
-    return mix(keys ^ mix((episodes.astype(np.uint64) + np.uint64(1)) * _GOLDEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +48,7 @@ class Spawner:
         self._food_low = np.array(rules.min_food_level)
         top = rules.max_food_level
         self._food_high = None if top is None else np.array(top)
-        self._draws = np.arange(1, 3 * (rules.n_players + rules.max_num_food) + 1).astype(np.uint64)
+        self._n_draws = 3 * (rules.n_players + rules.max_num_food)
         # A board with a margin of one cell: marking around interior cells stays inside it.
         self._width = rules.cols + 2
         board = np.zeros((rules.rows + 2, self._width), np.bool_)
@@ -88,7 +65,7 @@ class Spawner:
     def spawn(self, keys: Keys) -> Layout:
         """One layout for each episode key [E]."""
         rules, n, f = self.rules, self.rules.n_players, self.rules.max_num_food
-        words = mix(keys[:, None] + self._draws * _GOLDEN)
+        words = draw_words(keys, self._n_draws)
         draws = (words >> np.uint64(32)).astype(np.int64)
         position, level, shuffle = draws[:, :n], draws[:, n : 2 * n], draws[:, 2 * n : 3 * n]
         low, span = _permuted(shuffle, self._player_low, self._player_span)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeAlias
-
+from omg.envs.drawing import Box, Oval, Shape, Style, Text, moved
 from omg.envs.foraging.frame import ForagingFrame
 
 CELL = 56.0
@@ -23,46 +21,7 @@ THEME = {
     "pale": ("#868c92", "#98a1ae"),
 }
 APPLE, APPLE_SHINE, STEM, LEAF, WHITE = "#cf3b3b", "#e46a62", "#6b4a2b", "#5b9a3c", "#ffffff"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
-    """A rectangle with round corners."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    fill: str  # a colour, or a role of THEME
-    radius: float = 0.0
-    rim: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Oval:
-    """An ellipse around (x, y)."""
-
-    x: float
-    y: float
-    rx: float
-    ry: float
-    fill: str
-    rim: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
-    """One line of bold text."""
-
-    x: float
-    y: float  # the middle of the line
-    words: str
-    size: float
-    fill: str
-    anchor: str = "middle"
-
-
-Shape: TypeAlias = Box | Oval | Text
+STYLE = Style("lbf", "Level-based foraging", THEME)
 
 
 def extent(frame: ForagingFrame) -> tuple[float, float]:
@@ -200,11 +159,6 @@ def still(frame: ForagingFrame) -> list[Shape]:
         *score_dots(frame),
         *score_labels(frame),
     ]
-
-
-def moved(shapes: list[Shape], by: tuple[float, float]) -> list[Shape]:
-    """The shapes at another place."""
-    return [replace(shape, x=shape.x + by[0], y=shape.y + by[1]) for shape in shapes]
 
 
 def _score_x(frame: ForagingFrame, seat: int) -> float:

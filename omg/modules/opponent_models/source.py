@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from omg.components.learning_agent import other_seats
+from omg.components.learning_agent import SeatOrder
 from omg.types import EnvSpec, OmgError
 
 
@@ -25,6 +25,7 @@ class SubgoalSource(nn.Module):
     def __init__(self, spec: EnvSpec, *, whole: bool) -> None:
         super().__init__()
         self._agents = spec.n_agents
+        self._order = SeatOrder(spec)
         blocks = spec.agent_features
         whole = whole or not blocks  # an environment that does not say whose is whose: all of it
         owned = {column for block in blocks for column in block}
@@ -34,7 +35,7 @@ class SubgoalSource(nn.Module):
             if whole:
                 rows.append(list(range(spec.state_dim)))
                 continue
-            others = [(seat + k) % spec.n_agents for k in range(1, spec.n_agents)]
+            others = self._order.others_of[seat].tolist()
             rows.append([c for other in others for c in blocks[other]] + common)
         self.dim = len(rows[0])
         self._whole = whole
@@ -58,7 +59,7 @@ class SubgoalSource(nn.Module):
         others = self._agents - 1
         if not self._whole:
             return encoded[:, : others * self.width].reshape(len(encoded), others, self.width)
-        columns = self._blocks[other_seats(seats, self._agents)].flatten(1)
+        columns = self._blocks[self._order(seats)].flatten(1)
         return encoded.gather(1, columns).view(len(encoded), others, self.width)
 
     def ahead(self, features: Tensor, state: Tensor, seats: Tensor) -> Tensor:

@@ -1,0 +1,45 @@
+"""What of this installation works, what is missing for which feature, and what to do about it.
+
+Imports nothing of ours beside its own files: it must run where a needed package is broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from omg.doctor.kernels import kernel_lines
+from omg.doctor.line import Line, State, reason
+from omg.doctor.machine import storage_lines, system_lines
+from omg.doctor.packages import feature_lines, needed_lines, starcraft_lines, torch_lines
+
+__all__ = ["Line", "State", "diagnose", "healthy"]
+
+REINSTALL = "install the package again: pip install omg-marl"
+
+
+def diagnose(results: Path) -> list[Line]:
+    """Everything that is looked at, in the order in which it is shown. Never raises."""
+    checks: list[tuple[str, Callable[[], list[Line]]]] = [
+        ("system", system_lines),
+        ("needed", needed_lines),
+        ("torch", torch_lines),
+        ("speed", kernel_lines),
+        ("features", feature_lines),
+        ("StarCraft II", starcraft_lines),
+        ("storage", lambda: storage_lines(results)),
+    ]
+    return [line for group, check in checks for line in _guarded(group, check)]
+
+
+def healthy(lines: list[Line]) -> bool:
+    """Whether everything that is needed is there."""
+    return not any(line.needed and line.state != "ok" for line in lines)
+
+
+def _guarded(group: str, check: Callable[[], list[Line]]) -> list[Line]:
+    try:
+        return check()
+    except Exception as error:  # whatever is broken, the other lines are still wanted
+        told = f"could not be examined: {reason(error)}"
+        return [Line(group, group, "problem", told, REINSTALL)]

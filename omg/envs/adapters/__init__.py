@@ -1,0 +1,1 @@
+"""Environments written for other interfaces: PettingZoo, Gymnasium, PyMARL."""

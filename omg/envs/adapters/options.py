@@ -1,0 +1,71 @@
+"""The `env_args` of adapted environments: our own, and the rest that goes to the game."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from omg.types import OmgError
+
+StateSource = Literal["auto", "env", "observations"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What an adapter is told. None stands for "auto" in `shared_reward`."""
+
+    key: str
+    time_limit: int | None
+    state: StateSource
+    shared_reward: bool | None
+    limit_is_truncation: bool
+    game_args: dict[str, Any]
+
+    @classmethod
+    def parse(cls, args: Mapping[str, Any], *, example: str) -> Options:
+        """Take our own arguments out of `env_args`; what is left goes to the game."""
+        rest = dict(args)
+        shared = rest.pop("shared_reward", "auto")
+        return cls(
+            key=key_of(rest, example=example),
+            time_limit=_steps(rest.pop("time_limit", None)),
+            state=cast(
+                StateSource, _choice("state", rest.pop("state", "auto"), get_args(StateSource))
+            ),
+            shared_reward=None if shared == "auto" else _flag("shared_reward", shared, "auto, "),
+            limit_is_truncation=_flag(
+                "limit_is_truncation", rest.pop("limit_is_truncation", False)
+            ),
+            game_args=rest,
+        )
+
+
+def key_of(args: dict[str, Any], *, example: str) -> str:
+    """Take the name of the environment out of its arguments."""
+    key = args.pop("key", None)
+    if not isinstance(key, str) or not key.strip():
+        raise OmgError(
+            f"env_args.key={key} names no environment. Give e.g. env_args.key={example}."
+        )
+    return key.strip()
+
+
+def _steps(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise OmgError(f"env_args.time_limit={value} is no number of steps. Give 1 or more.")
+    return value
+
+
+def _choice(name: str, value: Any, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise OmgError(f"env_args.{name}={value} is not known. Choose one of: {', '.join(known)}.")
+    return str(value)
+
+
+def _flag(name: str, value: Any, more: str = "") -> bool:
+    if not isinstance(value, bool):
+        raise OmgError(f"env_args.{name}={value} is not known. Choose {more}true or false.")
+    return value

@@ -1,0 +1,304 @@
+"""`omg envs`: which environments there are, what one is like, whether it works, how it looks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from omg.types import OmgError
+
+if TYPE_CHECKING:
+    from omg.catalogue import Choice, Description, Foreign
+    from omg.play import Played
+
+FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
+JSON = typer.Option(False, "--json", help="the same for programs")
+ENV = typer.Argument(
+    help="a name of 'omg envs list', package.module:Class, or package:id of a foreign game"
+)
+# Keys of a foreign package that the table shows: all, or if there are more, some.
+MOST_KEYS, SOME_KEYS = 16, 4
+
+envs_app = typer.Typer(help="Environments.", no_args_is_help=True)
+
+
+def _run(action: Callable[[], Any], words: Sequence[str] = ()) -> None:
+    from omg.main import report_errors, wants_debug
+
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # environments of the user, by import path
+    raise typer.Exit(report_errors(wants_debug(words), action))
+
+
+def _print(table: Table) -> None:
+    """Tables as wide as they need to be where no terminal limits them; nothing is cut off."""
+    for column in table.columns:
+        column.overflow = "fold"
+    width = None if sys.stdout.isatty() else 1000
+    Console(width=width, markup=False, emoji=False, highlight=False).print(table)
+
+
+def _table(*columns: str, title: str = "") -> Table:
+    return Table(*columns, title=title or None, title_justify="left")
+
+
+def _pairs(rows: Sequence[tuple[str, str]]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _dump(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
+
+
+# --- list ----------------------------------------------------------------------------------------
+
+
+@envs_app.command("list")
+def envs_list(as_json: bool = JSON) -> None:
+    """The environments: shipped ones, and those of installed packages."""
+
+    def action() -> None:
+        from dataclasses import asdict
+
+        from omg.catalogue import entries, foreign
+
+        shipped, others = entries(), foreign()
+        if as_json:
+            plain = [asdict(entry) for entry in shipped], [asdict(other) for other in others]
+            _dump({"environments": plain[0], "packages": plain[1]})
+            return
+        table = _table("--env-config", "env", "package", "what it is")
+        for entry in shipped:
+            state = "" if entry.installed else f" missing ({entry.install})"
+            package = f"{entry.package}{state}" if entry.package else "built in"
+            table.add_row(entry.env_config or "-", entry.env, package, entry.about)
+        _print(table)
+        _print(_foreign_table(others))
+        typer.echo(
+            "Train: omg train --config=qmix --env-config=<name> [with env_args.key=<key>]. More: "
+            "omg envs info <name or key>. Your own: --env=package.module:Class."
+        )
+
+    _run(action)
+
+
+def _foreign_table(packages: Sequence[Foreign]) -> Table:
+    table = _table("package", "--env-config", "env_args.key", title="Games of other packages")
+    for package in packages:
+        keys = list(package.keys)
+        if len(keys) > MOST_KEYS:
+            keys[SOME_KEYS:] = [f"… {len(keys) - SOME_KEYS:,} more: --json lists all"]
+        table.add_row(
+            f"{package.package} {package.version}".strip(),
+            package.env_config or "-",
+            package.problem or "\n".join(keys),
+        )
+    return table
+
+
+# --- info ----------------------------------------------------------------------------------------
+
+
+@envs_app.command("info", context_settings=FREE_FORM)
+def envs_info(context: typer.Context, env: str = ENV, as_json: bool = JSON) -> None:
+    """What an environment is like: omg envs info foraging [with key=value …]"""
+
+    def action() -> None:
+        from omg.catalogue import describe
+
+        found = describe(_chosen(env, context.args))
+        if as_json:
+            _dump(_plain(found))
+        else:
+            _print_description(found)
+
+    _run(action, context.args)
+
+
+def _chosen(env: str, words: Sequence[str]) -> Choice:
+    from omg.catalogue import choose, split_words
+
+    name, rest = split_words([env, *words])
+    if not name:
+        raise OmgError("No environment is named. 'omg envs list' shows all.")
+    return choose(name, rest)
+
+
+SHOWN_AS = {
+    "drawn": "yes: episodes as SVG and GIF",
+    "saved": "yes: the game saves its own replays",
+    "frames": "yes: episodes as GIF, picture by picture",
+}
+
+
+def _rewards(found: Description) -> str:
+    config = found.choice.config
+    if found.spec.shared_reward:
+        return "shared: all agents earn the same"
+    if config.common_reward:
+        return (
+            f"one per agent; training takes their {config.reward_scalarisation} "
+            "(common_reward=true)"
+        )
+    return "one per agent (common_reward=false)"
+
+
+def _facts(found: Description) -> list[tuple[str, str]]:
+    spec = found.spec
+    return [
+        ("environment", f"{spec.name} (env={found.choice.env})"),
+        ("agents", str(spec.n_agents)),
+        ("actions", str(spec.n_actions)),
+        ("observation", f"{spec.obs_dim} {spec.obs_dtype}"),
+        ("state", f"{spec.state_dim} {spec.state_dtype}"),
+        ("limit", f"{spec.episode_limit} steps, then the episode is truncated"),
+        ("rewards", _rewards(found)),
+        ("statistics", ", ".join(spec.statistics) or "none"),
+        (
+            "snapshots",
+            "exact: saved in mid-episode"
+            if found.exact_snapshots
+            else "at the start of an episode only; resuming abandons running ones",
+        ),
+        ("pictures", SHOWN_AS.get(found.showing) or f"none: {found.reason}"),
+    ]
+
+
+def _print_description(found: Description) -> None:
+    from omg.catalogue import seat_groups, seat_ranges
+
+    _print(_pairs(_facts(found)))
+    seats = _table("role", "seats", "observation", title="Seats")
+    for role, numbers, width in seat_groups(found.spec):
+        padded = f" (+{found.spec.obs_dim - width} zeros)" if width < found.spec.obs_dim else ""
+        seats.add_row(role or "-", seat_ranges(numbers), f"{width}{padded}")
+    _print(seats)
+    if found.scripts:
+        scripts = _table("script", "role", "heads for", title="Scripted players")
+        for script in found.scripts:
+            scripts.add_row(script.name, script.role or "any", script.about)
+        _print(scripts)
+    if found.arguments:
+        arguments = _table("env_args", "value", "from", title="Arguments")
+        for argument in found.arguments:
+            arguments.add_row(argument.name, repr(argument.value), argument.origin)
+        _print(arguments)
+    typer.echo(f"Train: {found.choice.train_command()}")
+
+
+def _plain(found: Description) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "env": found.choice.env,
+        "env_config": found.choice.env_config or None,
+        "spec": asdict(found.spec),
+        "exact_snapshots": found.exact_snapshots,
+        "pictures": found.showing,
+        "scripts": [asdict(script) for script in found.scripts],
+        "env_args": [asdict(argument) for argument in found.arguments],
+        "train": found.choice.train_command(),
+    }
+
+
+# --- check ---------------------------------------------------------------------------------------
+
+
+@envs_app.command("check", context_settings=FREE_FORM)
+def envs_check(context: typer.Context, env: str = ENV) -> None:
+    """Run the contract tests on an environment: omg envs check foraging [with key=value …]"""
+
+    def action() -> None:
+        from omg.envs.check import check_batched_env
+        from omg.envs.registry import BatchFactory
+
+        choice = _chosen(env, context.args)
+        factory = BatchFactory(choice.env, choice.args)
+        try:
+            factory(0, 1).close()
+        except OmgError:  # a wrong name or argument, not a broken contract
+            raise
+        except Exception:  # the checks tell
+            pass
+        results = check_batched_env(lambda *, n_copies, first_copy: factory(first_copy, n_copies))
+        table = _table("check", "", "detail", title=f"{choice.name} {choice.args or ''}".strip())
+        for result in results:
+            table.add_row(result.name, "ok" if result.ok else "FAILED", result.detail)
+        _print(table)
+        failed = [result.name for result in results if not result.ok]
+        if failed:
+            raise OmgError(f"{choice.name} breaks the contract in: {', '.join(failed)}.")
+
+    _run(action, context.args)
+
+
+# --- play ----------------------------------------------------------------------------------------
+
+
+@envs_app.command("play", context_settings=FREE_FORM)
+def envs_play(
+    context: typer.Context,
+    env: str = typer.Argument("", help="as for info; empty: the one the run of --policy plays"),
+    policy: str = typer.Option("random", help="random, a script, or the folder of a run"),
+    episodes: int = typer.Option(1, help="how many to play"),
+    seed: int = typer.Option(0, help="of the episodes and of random actions"),
+    out: str = typer.Option("", help="folder of the replays; empty: play"),
+    text: bool = typer.Option(False, "--text", help="print the steps and write no replay"),
+) -> None:
+    """Play episodes and show them: omg envs play predator_prey --policy=chase [with key=value …]"""
+
+    def action() -> None:
+        from omg.play import play
+
+        if text and out:
+            raise OmgError(f"--text writes nothing into --out={out}. Leave out one of them.")
+        choice = _chosen_to_play(env, context.args, policy)
+        folder = None if text else Path(out or "play").expanduser()
+        _print_played(play(choice, policy, episodes=episodes, seed=seed, out=folder))
+
+    _run(action, [env, *context.args])
+
+
+def _chosen_to_play(env: str, words: Sequence[str], policy: str) -> Choice:
+    from omg.catalogue import choose, choose_of_run, split_words
+    from omg.play import is_run
+
+    name, rest = split_words([word for word in (env, *words) if word])
+    if name:
+        return choose(name, rest)
+    if is_run(policy):
+        return choose_of_run(Path(policy).expanduser(), rest)
+    raise OmgError("No environment is named. 'omg envs list' shows all.")
+
+
+def _print_played(played: Played) -> None:
+    from omg.play import results_table, seating, steps_table
+
+    rows = [("environment", played.spec.name)]
+    if played.players.seats:
+        rows.append(("players", seating(played.players.seats, played)))
+    if played.players.note:
+        rows.append(("note", played.players.note))
+    _print(_pairs(rows))
+    if played.showing == "text":
+        for number, episode in enumerate(played.episodes):
+            _print(steps_table(episode, number))
+    _print(results_table(played))
+    if played.reason:
+        typer.echo(f"No pictures: {played.reason}")
+    if played.showing == "saved":
+        typer.echo("The game saved its own replay (env_args.replay_dir).")
+    for path in played.files:
+        typer.echo(f"Replay: {path}")

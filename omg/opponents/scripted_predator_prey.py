@@ -1,0 +1,331 @@
+"""Scripted predators and prey, for opponent pools: each heads for a place of its own kind.
+
+Every script names a goal at every step; all steer to it in the same way, round obstacles. Prey
+keeps inside the field, where it is not punished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from omg.envs.predator_prey.args import MAX_SPEED, PREDATOR, PREY, PredatorPreyArgs
+from omg.opponents.predator_prey_steer import (
+    Doubles,
+    Scene,
+    distance,
+    nearest_of,
+    round_obstacles,
+    steer,
+)
+from omg.registry import nearest
+from omg.types import BoolArray, FloatArray, IntArray, OmgError
+
+MEMORY_DIM = 1
+# Goals [R, 4] (x, y and velocity) and the memory for the next step [R].
+Aim = Callable[[Scene, IntArray], tuple[Doubles, IntArray]]
+
+# Prey does not plan to be further out than this: its penalty begins at 0.9.
+_INSIDE = 0.85
+_FLIGHT = 0.4  # how far ahead fleeing prey looks
+_LUNGE = 0.35  # predators that wait leave their post for prey this near
+_SIDE_STEP = 0.4  # how far behind the prey an ambush lies
+_LONGEST_LEAD = 1.0  # seconds
+_POST = 0.4  # a guard's post, as a share of the way from the centre to the prey
+_THREAT = 0.55  # predators this near to a refuge make it useless
+_CIRCLE, _ARC = 0.65, 0.7  # radius of an orbit, and how far ahead on it to steer for, in radians
+_COMPASS = np.stack([f(np.arange(16) * np.pi / 8) for f in (np.cos, np.sin)], axis=1)  # [16, 2]
+_CORNERS = _INSIDE * np.array([[-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Where a scripted agent heads to, and the role it plays (None: every role)."""
+
+    about: str
+    role: str | None
+    aim: Aim | None  # None: it acts at random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A scripted agent for many rows at once; all it remembers is in `memory` [R, memory_dim].
+
+    Rows of `memory` must be zero when an episode starts.
+    """
+
+    memory_dim: ClassVar[int] = MEMORY_DIM
+
+    name: str
+    kind: Kind
+    noise: float = 0.0  # probability of a uniformly random available action
+
+    @property
+    def role(self) -> str | None:
+        """The role it plays; None: every role."""
+        return self.kind.role
+
+    def initial_memory(self, n_rows: int) -> IntArray:
+        """The memory at an episode's start, [R, M]."""
+        return np.zeros((n_rows, self.memory_dim), np.int64)
+
+    def act(
+        self,
+        state: FloatArray,
+        seats: IntArray,
+        avail: BoolArray,
+        memory: IntArray,
+        rng: np.random.Generator,
+        *,
+        n_predators: int,
+        n_prey: int,
+        n_obstacles: int,
+    ) -> tuple[IntArray, IntArray]:
+        """Actions [R] and the memory for the next step.
+
+        The generator is used only with `noise` or by `random`, as many draws for every row.
+        """
+        return act_together(
+            [self],
+            np.zeros(len(state), np.int64),
+            state,
+            seats,
+            avail,
+            memory,
+            rng,
+            n_predators=n_predators,
+            n_prey=n_prey,
+            n_obstacles=n_obstacles,
+        )
+
+    def target(
+        self,
+        state: FloatArray,
+        seats: IntArray,
+        memory: IntArray,
+        *,
+        n_predators: int,
+        n_prey: int,
+        n_obstacles: int,
+    ) -> FloatArray:
+        """Where `act` heads to with this state and memory, as features of an agent [R, 4]: x, y and
+        the velocity of what is pursued, else 0. The own features if it acts at random."""
+        scene = Scene.read(
+            state, seats, n_predators=n_predators, n_prey=n_prey, n_obstacles=n_obstacles
+        )
+        _check_role(self, scene)
+        return _aim(self, scene, memory[:, 0])[0].astype(np.float32)
+
+
+def _aim(script: Script, scene: Scene, memory: IntArray) -> tuple[Doubles, IntArray]:
+    if script.kind.aim is None:
+        return scene.own, np.zeros_like(memory)
+    return script.kind.aim(scene, memory)
+
+
+def _check_role(script: Script, scene: Scene) -> None:
+    if script.role is not None and (scene.is_prey != (script.role == PREY)).any():
+        raise ValueError(f"Script '{script.name}' plays {script.role} and no other seat.")
+
+
+def act_together(
+    scripts: Sequence[Script],
+    members: IntArray,
+    state: FloatArray,
+    seats: IntArray,
+    avail: BoolArray,
+    memory: IntArray,
+    rng: np.random.Generator,
+    *,
+    n_predators: int,
+    n_prey: int,
+    n_obstacles: int,
+) -> tuple[IntArray, IntArray]:
+    """`Script.act` of many rows, each played by scripts[members[row]]: goals kind by kind, the
+    steering in one call."""
+    scene = Scene.read(
+        state, seats, n_predators=n_predators, n_prey=n_prey, n_obstacles=n_obstacles
+    )
+    goal = np.zeros((len(members), 4))
+    after = np.zeros_like(memory)
+    noise = np.zeros(len(members))
+    for number in np.unique(members).tolist():
+        script = scripts[number]
+        chosen = (members == number).nonzero()[0]
+        part = scene.rows(chosen)
+        _check_role(script, part)
+        goal[chosen], after[chosen, 0] = _aim(script, part, memory[chosen, 0])
+        noise[chosen] = 1.0 if script.kind.aim is None else script.noise
+    actions = steer(scene, round_obstacles(scene, goal[:, :2]), avail)
+    if noise.any():
+        draws = rng.random((avail.shape[0], avail.shape[1] + 1))
+        chance = np.where(avail, draws[:, 1:], -1.0).argmax(axis=1)
+        actions = np.where(draws[:, 0] < noise, chance, actions)
+    return actions, after
+
+
+def _at(points: Doubles) -> Doubles:
+    """Places as features of an agent at rest."""
+    return np.concatenate([points, np.zeros_like(points)], axis=1)
+
+
+def _chase(scene: Scene, memory: IntArray) -> tuple[Doubles, IntArray]:
+    return nearest_of(scene.place, scene.prey), memory
+
+
+def _intercept(scene: Scene, memory: IntArray) -> tuple[Doubles, IntArray]:
+    prey = nearest_of(scene.place, scene.prey)
+    lead = np.minimum(distance(scene.place, prey[:, :2]) / MAX_SPEED[PREDATOR], _LONGEST_LEAD)
+    meeting = prey[:, :2] + lead[:, None] * prey[:, 2:]
+    # Prey turns at the border, or is driven back by it.
+    return np.concatenate([np.clip(meeting, -1.0, 1.0), prey[:, 2:]], axis=1), memory
+
+
+def _ambush(scene: Scene, memory: IntArray) -> tuple[Doubles, IntArray]:
+    prey = nearest_of(scene.place, scene.prey)
+    if scene.predators.shape[1] == 1:
+        return prey, memory
+    gaps = distance(prey[:, None, :2], scene.predators[:, :, :2])
+    gaps[np.arange(len(gaps)), scene.seats] = np.inf
+    driver = scene.predators[np.arange(len(gaps)), gaps.argmin(axis=1), :2]
+    away = prey[:, :2] - driver
+    away /= np.maximum(distance(prey[:, :2], driver), 1e-9)[:, None]
+    post = _at(np.clip(prey[:, :2] + _SIDE_STEP * away, -1.0, 1.0))
+    return _lunging(scene, prey, post), memory
+
+
+def _guard(scene: Scene, memory: IntArray) -> tuple[Doubles, IntArray]:
+    prey = nearest_of(scene.place, scene.prey)
+    return _lunging(scene, prey, _at(_POST * np.clip(prey[:, :2], -1.0, 1.0))), memory
+
+
+def _lunging(scene: Scene, prey: Doubles, post: Doubles) -> Doubles:
+    """The post, unless the prey is within reach."""
+    near = distance(scene.place, prey[:, :2]) < _LUNGE
+    return np.where(near[:, None], prey, post)
+
+
+def _flee(scene: Scene, memory: IntArray) -> tuple[Doubles, IntArray]:
+    hunter = nearest_of(scene.place, scene.predators)
+    return _best_way(scene, lambda ends: distance(ends, hunter[:, None, :2])), memory
+
+
+def _flee_all(scene: Scene, memory: IntArray) -> tuple[Doubles, IntArray]:
+    def safety(ends: Doubles) -> Doubles:
+        gaps = distance(ends[:, :, None], scene.predators[:, None, :, :2])
+        total: Doubles = -(1.0 / np.maximum(gaps, 0.05)).sum(axis=-1)
+        return total
+
+    return _best_way(scene, safety), memory
+
+
+def _best_way(scene: Scene, safety: Callable[[Doubles], Doubles]) -> Doubles:
+    """The safest of sixteen directions that do not lead out of the field."""
+    ends = scene.place[:, None] + _FLIGHT * _COMPASS
+    outside = np.maximum(np.abs(ends) - _INSIDE, 0.0).sum(axis=-1)
+    best = (safety(ends) - 100.0 * outside).argmax(axis=1)
+    return _at(ends[np.arange(len(best)), best])
+
+
+def _corner(scene: Scene, memory: IntArray) -> tuple[Doubles, IntArray]:
+    """Memory: the corner's number plus one, kept until a predator is there."""
+    gaps = distance(_CORNERS[None, :, None], scene.predators[:, None, :, :2]).min(axis=2)  # [R, 4]
+    own = distance(_CORNERS, scene.place[:, None])
+    best = (gaps - own - 10.0 * (gaps <= _THREAT)).argmax(axis=1)
+    kept = np.maximum(memory - 1, 0)
+    keeps = (memory > 0) & (np.take_along_axis(gaps, kept[:, None], axis=1)[:, 0] > _THREAT)
+    chosen = np.where(keeps, kept, best)
+    return _at(_CORNERS[chosen]), chosen + 1
+
+
+def _orbit(scene: Scene, memory: IntArray) -> tuple[Doubles, IntArray]:
+    """Memory: 1 for anticlockwise, 2 for clockwise; chosen away from the nearest predator."""
+    angle = np.arctan2(scene.place[:, 1], scene.place[:, 0])
+    hunter = nearest_of(scene.place, scene.predators)
+    bearing = np.arctan2(hunter[:, 1], hunter[:, 0]) - angle
+    ahead_of_it = np.sin(bearing) > 0
+    turning = np.where(memory > 0, memory, np.where(ahead_of_it, 2, 1))
+    towards = angle + np.where(turning == 1, _ARC, -_ARC)
+    return _at(_CIRCLE * np.stack([np.cos(towards), np.sin(towards)], axis=1)), turning
+
+
+SCRIPTS: dict[str, Kind] = {
+    "chase": Kind(about="straight to the nearest prey", role=PREDATOR, aim=_chase),
+    "intercept": Kind(
+        about="to where the nearest prey will be when it gets there", role=PREDATOR, aim=_intercept
+    ),
+    "ambush": Kind(
+        about="behind the prey, seen from the other predator nearest to it",
+        role=PREDATOR,
+        aim=_ambush,
+    ),
+    "guard": Kind(
+        about="between the centre and the prey, which it attacks when near",
+        role=PREDATOR,
+        aim=_guard,
+    ),
+    "flee": Kind(
+        about="away from the nearest predator, turning at the border", role=PREY, aim=_flee
+    ),
+    "flee_all": Kind(
+        about="away from all predators, the nearer the more", role=PREY, aim=_flee_all
+    ),
+    "corner": Kind(
+        about="to the safest corner, and to another when a predator is there",
+        role=PREY,
+        aim=_corner,
+    ),
+    "orbit": Kind(about="round the centre, in one direction", role=PREY, aim=_orbit),
+    "random": Kind(about="nowhere: any available action", role=None, aim=None),
+}
+
+
+def headings(
+    scripts: Sequence[Script],
+    members: IntArray,
+    state: FloatArray,
+    seats: IntArray,
+    memory: IntArray,
+    *,
+    n_predators: int,
+    n_prey: int,
+    n_obstacles: int,
+) -> FloatArray:
+    """`Script.target` of many rows, each played by scripts[members[row]], [R, 4]."""
+    found = np.zeros((len(members), 4), np.float32)
+    for number in np.unique(members).tolist():
+        chosen = (members == number).nonzero()[0]
+        found[chosen] = scripts[number].target(
+            state[chosen],
+            seats[chosen],
+            memory[chosen],
+            n_predators=n_predators,
+            n_prey=n_prey,
+            n_obstacles=n_obstacles,
+        )
+    return found
+
+
+def scripts_of(role: str) -> tuple[str, ...]:
+    """The names of the scripts that may play a role."""
+    return tuple(name for name, kind in SCRIPTS.items() if kind.role in (role, None))
+
+
+def board_of(env_args: Mapping[str, Any]) -> dict[str, int]:
+    """The keyword arguments of `act`, `target` and `act_together`, from a run's env_args."""
+    return PredatorPreyArgs.parse(env_args).board
+
+
+def make_script(name: str, *, noise: float = 0.0) -> Script:
+    """A scripted agent by its name in SCRIPTS."""
+    if name not in SCRIPTS:
+        raise OmgError(
+            f"There is no scripted predator or prey called '{name}'"
+            f"{nearest(name, SCRIPTS) or '.'} Choose one of: {', '.join(sorted(SCRIPTS))}."
+        )
+    if not 0.0 <= noise <= 1.0:
+        raise OmgError(f"`noise` is {noise}. Choose a probability between 0 and 1.")
+    return Script(name=name, kind=SCRIPTS[name], noise=noise)

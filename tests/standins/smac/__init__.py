@@ -1,0 +1,1 @@
+"""Stand-in for the package smac (see ../README.md). It is not SMAC."""

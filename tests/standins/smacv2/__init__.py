@@ -1,0 +1,1 @@
+"""Stand-in for the package smacv2 (see ../README.md). It is not SMACv2."""

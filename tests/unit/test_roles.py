@@ -1,0 +1,313 @@
+"""Seats with roles: who may sit where, who learns, and what the others are in whose eyes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from omg.components.learning_agent import seats_part
+from omg.components.scheme import environment_scheme
+from omg.components.seeding import SeedTree
+from omg.config.loader import load_command_line
+from omg.controllers import controller_class
+from omg.controllers.basic import BasicMAC
+from omg.controllers.multi_module import MultiModuleMAC
+from omg.controllers.role import RoleMAC
+from omg.controllers.roster import build_roster, pool_roster
+from omg.envs import make_batched
+from omg.evaluation.crossplay import Plan, run_crossplay, tasks_of
+from omg.learners import LEARNERS
+from omg.learners.base import Progress
+from omg.main import train
+from omg.opponents.pool import OpponentPool
+from omg.runners.rollout import Finished, Rollout, team_reward
+from omg.storage.files import load_tensors
+from omg.types import OmgError
+
+CPU = torch.device("cpu")
+GAME = [
+    *("--env-config=predator_prey", "--quiet", "--use_sacred=False", "--use_tensorboard=False"),
+    *("--runner=batch", "--batch_size_run=4", "--rnn_hidden_dim=16", "--test_nepisode=4"),
+    *("--t_max=200", "--batch_size=4", "--test_interval=100000", "--resume_interval=0"),
+    *("--env_args.max_cycles=8",),
+]
+ARGS = {"n_predators": 3, "n_prey": 2, "max_cycles": 8}
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pools") / "scripts"
+    made = OpponentPool.create(path)
+    for name in ("chase", "ambush", "flee", "orbit"):
+        made.add_script(name, env="predator_prey")
+    made.add_script("random")
+    made.add_script("corner", split="heldout")
+    return path
+
+
+def config_of(*words: str):
+    return load_command_line([*GAME, *words]).config
+
+
+def roster_of(pool: Path, *words: str, prey: int = 1):
+    config = config_of(f"--opponent_pool={pool}", f"--env_args.n_prey={prey}", *words)
+    spec = make_batched("predator_prey", dict(config.env_args), n_copies=1).spec
+    return build_roster(config, spec, CPU)
+
+
+def rollout_of(*words: str, greedy: bool = False) -> Rollout:
+    config = config_of(*words)
+    env = make_batched("predator_prey", dict(config.env_args), n_copies=4)
+    torch.manual_seed(1)
+    mac = controller_class(config)(config=config, spec=env.spec, device=CPU)
+    scheme = environment_scheme(env.spec, common_reward=config.common_reward, buffer_dtype="auto")
+    return Rollout(
+        env=env,
+        mac=mac,
+        scheme=scheme.extend(mac.record_fields()),
+        seeds=SeedTree(1),
+        stream="test",
+        device=CPU,
+        common_reward=config.common_reward,
+        reward_scalarisation="sum",
+        greedy=greedy,
+    )
+
+
+def played(rollout: Rollout) -> Finished:
+    while (finished := rollout.step(0)) is None:
+        pass
+    return finished
+
+
+# --- line-ups ----------------------------------------------------------------------------------
+
+
+def test_members_know_the_roles_they_play(pool: Path) -> None:
+    roles = {m.script.name: m.roles for m in OpponentPool.open(pool).members() if m.script}
+    assert roles["chase"] == roles["ambush"] == ("predator",)
+    assert roles["flee"] == roles["corner"] == ("prey",)
+    assert roles["random"] == ()
+
+
+@pytest.mark.parametrize("mode", ["mixed", "homologue"])
+@pytest.mark.parametrize("role", ["predator", "prey"])
+def test_everybody_sits_where_they_can_play(pool: Path, mode: str, role: str) -> None:
+    roster = roster_of(pool, f"--lineup_mode={mode}", f"--learning_role={role}", prey=2)
+    shift = np.arange(300) % len(roster.own_seats)
+    seats, members = roster.line_up(shift, np.random.default_rng(1))
+    roles = ("predator",) * 3 + ("prey",) * 2
+    assert set(seats) == {n for n, name in enumerate(roles) if name == role}
+    assert (members[np.arange(300), seats] == -1).all()
+    able = {"predator": {"chase", "ambush", "random"}, "prey": {"flee", "orbit", "random"}}
+    for seat, name in enumerate(roles):
+        sitting = members[seats != seat, seat]
+        assert (sitting >= 0).all()
+        found = {str(roster.names[m]).split("-")[1] for m in sitting}
+        assert found == able[name]  # all of them, and nobody else
+
+
+def test_the_learning_seat_goes_round_in_its_role_only(pool: Path) -> None:
+    rollout = rollout_of(
+        "--config=iql_am", f"--opponent_pool={pool}", "--am_model=none_am", "--is_agent_shift=True"
+    )
+    seats = np.concatenate([played(rollout).episodes["agent_idx"].numpy() for _ in range(6)])
+    assert np.bincount(seats, minlength=4).tolist() == [8, 8, 8, 0]
+
+
+def test_the_prior_is_trained_on_members_that_play_the_agents_role(pool: Path) -> None:
+    roster = roster_of(pool, "--learning_role=prey")
+    seats, members = roster.line_up(np.zeros(200, np.int64), np.random.default_rng(1))
+    filled = roster.fill(seats, members, np.random.default_rng(2))
+    assert {roster.names[m].split("-")[1] for m in filled[:, 3]} == {"flee", "orbit", "random"}
+
+
+def test_a_role_without_players_is_refused(tmp_path: Path) -> None:
+    OpponentPool.create(tmp_path / "pool").add_script("chase")
+    rollout = pytest.raises(OmgError, match="no member that plays the role 'prey'")
+    with rollout:
+        rollout_of("--config=iql", "--learning_role=predator", f"--opponent_pool={tmp_path}/pool")
+
+
+def test_a_role_that_does_not_exist_is_refused(pool: Path) -> None:
+    with pytest.raises(
+        OmgError, match=r"learning_role=cook is no role .* Its roles: predator, prey"
+    ):
+        rollout_of("--config=iql", "--learning_role=cook", f"--opponent_pool={pool}")
+
+
+def test_scripts_of_another_game_are_refused(tmp_path: Path) -> None:
+    made = OpponentPool.create(tmp_path / "pool")
+    made.add_script("nearest_food")
+    with pytest.raises(OmgError, match="no scripted forager called 'flee'"):
+        made.add_script("flee")
+    with pytest.raises(OmgError, match="plays env=foraging, this run uses env=predator_prey"):
+        roster_of(tmp_path / "pool")
+
+
+# --- a team of one role -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_a_team_learns_from_its_own_seats_and_rewards(pool: Path, common: bool) -> None:
+    words = [f"--opponent_pool={pool}", "--learning_role=predator", f"--common_reward={common}"]
+    rollout = rollout_of("--config=iql", *words)
+    mac = rollout.mac
+    assert isinstance(mac, RoleMAC)
+    assert mac.seats == (0, 1, 2)
+    finished = played(rollout)
+    whole = finished.episodes
+    part, seats = mac.own_part(whole)
+    assert seats is not None
+    assert seats.tolist() == [[0, 1, 2]] * 4
+    assert torch.equal(part.raw("obs"), whole.raw("obs")[:, :, :3])
+    assert torch.equal(part.raw("actions"), whole.raw("actions")[:, :, :3])
+    returns = finished.stats.returns
+    np.testing.assert_allclose(finished.stats.team_returns, returns[:, :3].sum(1), rtol=1e-6)
+    if common:
+        summed = part["reward"].sum((1, 2)).numpy()
+        np.testing.assert_allclose(summed, finished.stats.team_returns, rtol=1e-5)
+    else:
+        assert torch.equal(part["reward"], whole["reward"][:, :, :3])
+
+
+def test_the_common_reward_of_some_seats_is_theirs_alone() -> None:
+    reward = np.array([[1.0, 2.0, 40.0]], np.float32)
+    assert team_reward(reward, shared=False, how="sum", seats=(0, 1)).tolist() == [3.0]
+    assert team_reward(reward, shared=False, how="mean", seats=(0, 1)).tolist() == [1.5]
+    assert team_reward(reward, shared=False, how="sum").tolist() == [43.0]
+
+
+def test_a_team_acts_as_its_unrolled_values_say(pool: Path) -> None:
+    rollout = rollout_of(
+        "--config=iql", f"--opponent_pool={pool}", "--learning_role=predator", greedy=True
+    )
+    mac = rollout.mac
+    assert isinstance(mac, BasicMAC)
+    batch = played(rollout).episodes
+    best = mac.unroll(batch)[:, :-1].argmax(-1)
+    assert torch.equal(best, batch["actions"][:, :-1, :3])
+
+
+@pytest.mark.parametrize("alg", ["iql", "iql_idv", "vdn", "qmix", "qtran", "coma", "ippo", "mappo"])
+def test_every_team_learner_trains_one_role_and_leaves_the_others_alone(
+    pool: Path, alg: str, tmp_path: Path
+) -> None:
+    words = [f"--config={alg}", f"--opponent_pool={pool}", "--learning_role=predator"]
+    folder = train([*GAME, *words, f"--local_results_path={tmp_path}"]).folder
+    made = OpponentPool.create(tmp_path / "pool")
+    (member,) = made.add_run(folder)
+    assert member.roles == ("predator",)
+    made.add_script("flee")
+    words[1] = f"--opponent_pool={tmp_path / 'pool'}"
+    words[2] = "--learning_role=prey"
+    assert train([*GAME, *words, f"--local_results_path={tmp_path / 'prey'}"]).folder.is_dir()
+
+
+def test_values_of_a_role_are_those_of_a_game_without_the_others(pool: Path) -> None:
+    """The update does not depend on what the others did or earned."""
+    words = [f"--opponent_pool={pool}", "--learning_role=predator", "--common_reward=True"]
+    rollout = rollout_of("--config=qmix", *words)
+    mac = rollout.mac
+    batch = played(rollout).episodes
+    changed = batch[np.arange(len(batch))]
+    changed.raw("obs")[:, :, 3:] = 7.0
+    changed.raw("actions")[:, :, 3:] = 0
+    losses = []
+    for episodes in (batch, changed):
+        torch.manual_seed(2)
+        learner = LEARNERS["q_learner"](
+            config=config_of("--config=qmix", *words), spec=rollout.env.spec, mac=mac, device=CPU
+        )
+        losses.append(float(learner.train(episodes, Progress(0, 0, 0))["loss"]))
+        assert learner.mixer.n_agents == 3
+        mac.policy.network.load_state_dict(learner._target_network.state_dict())
+    assert losses[0] == losses[1]
+
+
+def test_seats_part_keeps_a_common_reward() -> None:
+    rollout = rollout_of("--config=qmix")
+    batch = played(rollout).episodes
+    part, seats = seats_part(batch, (0, 2))
+    assert seats.tolist() == [[0, 2]] * 4
+    assert part["reward"].shape == batch["reward"].shape
+    assert part.raw("avail_actions").shape[2] == 2
+
+
+# --- one agent among others ---------------------------------------------------------------------
+
+
+def test_a_model_is_told_the_others_by_role(pool: Path) -> None:
+    """From every predator's seat the prey is the last of the others."""
+    rollout = rollout_of(
+        *("--config=iql_am", "--am_model=control_am", f"--opponent_pool={pool}"),
+        "--is_agent_shift=True",
+    )
+    mac = rollout.mac
+    assert isinstance(mac, MultiModuleMAC)
+    view = rollout._view
+    state = torch.from_numpy(view.state)
+    seats = rollout._carry["seat"]
+    assert len(set(seats.tolist())) > 1
+    agents = state[:, :16].view(-1, 4, 4)
+    ordered = mac._order.relative(agents, seats)
+    assert torch.equal(ordered[:, -1], agents[:, 3])
+
+
+@pytest.mark.parametrize("alg", ["ppo_omg", "ppo_liam", "ppo_oracle", "iql_am"])
+def test_one_agent_trains_beside_other_roles(pool: Path, alg: str, tmp_path: Path) -> None:
+    words = [f"--config={alg}", f"--opponent_pool={pool}", f"--local_results_path={tmp_path}"]
+    if alg == "ppo_omg":
+        prior = ["--learner=am_learner", "--run_name=prior", "--prior_min_accuracy=0"]
+        train([*GAME, *words, *prior])
+        words += [f"--init_param_path={tmp_path / 'prior'}", "--prior_min_accuracy=0"]
+    run = train([*GAME, *words, "--run_name=agent"]).folder
+    assert (run / "models" / "last" / alg / "agent.th").is_file()
+    table = run_crossplay([run], pool, Plan(splits=("train", "heldout"), episodes=4))
+    cells = {cell.opponent for cell in table.cells}
+    assert {"script-chase-0", "script-flee-0", "script-corner-0"} <= cells
+
+
+def test_a_members_cell_is_completed_by_the_roles_it_does_not_play(pool: Path) -> None:
+    tasks = {
+        t.opponent: t
+        for t in tasks_of(OpponentPool.open(pool), Plan(splits=("train", "heldout")), 4)
+    }
+    names = {who: [m.script.name for m in task.members if m.script] for who, task in tasks.items()}
+    assert names["script-chase-0"] == ["chase", "flee", "orbit"]
+    assert names["script-random-0"] == ["random"]
+    assert names["script-corner-0"] == ["corner", "chase", "ambush"]  # nobody else is held out
+
+
+def test_scripted_targets_are_features_of_an_agent(pool: Path) -> None:
+    rollout = rollout_of(
+        *("--config=ppo_oracle", "--oracle_kind=target", f"--opponent_pool={pool}"),
+    )
+    foreseen = played(rollout).episodes["foresight"]
+    assert foreseen.shape[2:] == (3, 4)
+    assert torch.isfinite(foreseen).all()
+
+
+def test_a_policy_of_one_role_is_not_loaded_into_another(pool: Path, tmp_path: Path) -> None:
+    words = ["--config=iql", f"--opponent_pool={pool}", f"--local_results_path={tmp_path}"]
+    run = train([*GAME, *words, "--learning_role=predator"]).folder
+    with pytest.raises(OmgError, match="roles"):
+        train([*GAME, *words, "--learning_role=prey", f"--checkpoint_path={run}"])
+    assert load_tensors(run / "models" / "last" / "agent.th")
+
+
+def test_a_team_string_keeps_roles_in_their_seats(pool: Path) -> None:
+    config = config_of(f"--opponent_pool={pool}")
+    spec = make_batched("predator_prey", dict(config.env_args), n_copies=1).spec
+    opened = OpponentPool.open(pool)
+    roster = replace(
+        pool_roster(config, spec, CPU, opened, opened.members("train")),
+        team=np.array([-1, 0, 1, 2]),
+    )
+    seats, members = roster.line_up(np.array([0, 1, 2, 3]), np.random.default_rng(0))
+    assert seats.tolist() == [0, 1, 2, 0]
+    assert members.tolist() == [[-1, 0, 1, 2], [1, -1, 0, 2], [0, 1, -1, 2], [-1, 0, 1, 2]]
