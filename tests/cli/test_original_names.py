@@ -10,7 +10,10 @@ from omg.main import main
 from omg.opponents.pool import OpponentPool
 from omg.telemetry.logger import read_metrics
 
-NAMES = "coma iql iql_am iql_beta iql_idv iql_omg qmix qmix_beta qtran vdn vdn_beta".split()
+NAMES = (
+    *("coma", "iql", "iql_am", "iql_beta", "iql_idv", "iql_omg"),
+    *("qmix", "qmix_beta", "qtran", "vdn", "vdn_beta"),
+)
 TASK = [
     *("with", "env_args.key=Foraging-5x5-2p-1f-v3", "env_args.max_episode_steps=6"),
     *("batch_size=2", "batch_size_run=2", "t_max=40", "test_nepisode=2", "use_tensorboard=False"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,12 +33,8 @@ SUBGOALS = ["--config=iql_omg", "--subgoal_dim=8", "--am_hidden_dim=32", "--prio
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pools") / "scripts"
-    made = OpponentPool.create(path)
-    for name in ("nearest_food", "highest_level", "top_left"):
-        made.add_script(name)
-    return path
+def pool(scripted_pool: Callable[..., Path]) -> Path:
+    return scripted_pool("nearest_food", "highest_level", "top_left")
 
 
 def words(pool: Path, *more: str) -> list[str]:

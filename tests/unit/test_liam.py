@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ from omg.modules.opponent_models.base_am_history import NaiveHistoryModel
 from omg.modules.opponent_models.build import build_model
 from omg.modules.opponent_models.liam_am import LiamModel
 from omg.modules.opponent_models.omg_am import SubgoalModel
-from omg.opponents.pool import OpponentPool
 from omg.runners.rollout import Rollout
 from omg.storage.files import load_tensors
 from omg.telemetry.logger import read_metrics
@@ -49,12 +49,8 @@ KINDS = [
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pools") / "scripts"
-    made = OpponentPool.create(path)
-    for name in ("nearest_food", "highest_level"):
-        made.add_script(name)
-    return path
+def pool(scripted_pool: Callable[..., Path]) -> Path:
+    return scripted_pool("nearest_food", "highest_level")
 
 
 def words(pool: Path, *more: str) -> list[str]:

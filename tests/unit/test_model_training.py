@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from omg.learners.model_training import ModelTraining
 from omg.learners.q_learner_4am import LearningAgentQLearner
 from omg.modules.opponent_models.base import Inferred, ModelRows, OpponentModel
 from omg.modules.opponent_models.base_am import NaiveModel
-from omg.opponents.pool import OpponentPool
 from omg.runners.rollout import Rollout
 from omg.types import OmgError
 
@@ -26,10 +25,8 @@ from .test_mixed_teams import CPU, SMALL, TASK, collect, make_rollout
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pools") / "scripts"
-    OpponentPool.create(path).add_script("nearest_food")
-    return path
+def pool(scripted_pool: Callable[..., Path]) -> Path:
+    return scripted_pool("nearest_food")
 
 
 def words(pool: Path, model: str, *more: str) -> list[str]:

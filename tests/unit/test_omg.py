@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,6 @@ from omg.learners.omg_learner import OMGLearner, _Update
 from omg.main import train
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.modules.opponent_models.source import SubgoalSource
-from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors
 from omg.telemetry.logger import read_metrics
 from omg.types import EnvSpec, OmgError
@@ -37,12 +37,8 @@ H = 4
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pools") / "scripts"
-    made = OpponentPool.create(path)
-    for name in ("nearest_food", "highest_level", "random"):
-        made.add_script(name)
-    return path
+def pool(scripted_pool: Callable[..., Path]) -> Path:
+    return scripted_pool("nearest_food", "highest_level", "random")
 
 
 def words(pool: Path, *more: str) -> list[str]:

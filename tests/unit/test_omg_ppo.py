@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from omg.learners.omg_ppo_learner import CriticSubgoals, OMGPPOLearner
 from omg.main import train
 from omg.modules.critics.value import ValueCritic
 from omg.modules.opponent_models.omg_am import SubgoalModel
-from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors
 from omg.telemetry.logger import read_metrics
 from omg.types import OmgError
@@ -26,12 +26,8 @@ H = 4
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pools") / "scripts"
-    made = OpponentPool.create(path)
-    for name in ("nearest_food", "highest_level", "random"):
-        made.add_script(name)
-    return path
+def pool(scripted_pool: Callable[..., Path]) -> Path:
+    return scripted_pool("nearest_food", "highest_level", "random")
 
 
 def words(pool: Path, *more: str, config: str = "ppo_omg") -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from omg.learners.q_learner_4am import LearningAgentQLearner
 from omg.main import train
 from omg.modules.opponent_models import OPPONENT_MODELS, ModelRows
 from omg.modules.opponent_models.base_am import NaiveModel
-from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors
 from omg.telemetry.logger import read_metrics
 from omg.types import EnvSpec, OmgError
@@ -29,12 +29,8 @@ TRAINED_BY_4AM = [name for name in MODELS if name != "omg_am"]
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pools") / "scripts"
-    made = OpponentPool.create(path)
-    for name in ("nearest_food", "highest_level"):
-        made.add_script(name)
-    return path
+def pool(scripted_pool: Callable[..., Path]) -> Path:
+    return scripted_pool("nearest_food", "highest_level")
 
 
 def words(pool: Path, model: str, *more: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,6 @@ from omg.learners.ppo_learner_4am import LearningAgentPPOLearner
 from omg.main import train
 from omg.modules.critics import CRITICS
 from omg.modules.critics.value import ValueCritic
-from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors
 from omg.types import OmgError
 
@@ -589,12 +589,8 @@ def test_what_ppo_cannot_do_is_refused(words: tuple[str, ...], said: str) -> Non
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pools") / "scripts"
-    made = OpponentPool.create(path)
-    for name in ("nearest_food", "highest_level", "top_left"):
-        made.add_script(name)
-    return path
+def pool(scripted_pool: Callable[..., Path]) -> Path:
+    return scripted_pool("nearest_food", "highest_level", "top_left")
 
 
 def seated(
