@@ -11,11 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from omg.evaluate_cli import crossplay, evaluate
-from omg.pipeline_cli import pipeline
-from omg.pool_cli import pool_app
-from omg.report_cli import report
-from omg.types import OmgError
+from omg.doctor_cli import doctor
 
 app = typer.Typer(
     help="Opponent modelling in multi-agent reinforcement learning.",
@@ -24,16 +20,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 config_app = typer.Typer(help="Configurations.", no_args_is_help=True)
-envs_app = typer.Typer(help="Environments.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
-app.add_typer(envs_app, name="envs")
-app.add_typer(pool_app, name="pool")
-app.command()(evaluate)
-app.command()(crossplay)
-app.command()(report)
+app.command()(doctor)
 
 FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command(context_settings=FREE_FORM)(pipeline)
+
+
+def _add_parts() -> None:
+    """Commands that have files of their own."""
+    from omg.envs_cli import envs_app
+    from omg.evaluate_cli import crossplay, evaluate
+    from omg.pipeline_cli import pipeline
+    from omg.pool_cli import pool_app
+    from omg.report_cli import report
+
+    app.add_typer(envs_app, name="envs")
+    app.add_typer(pool_app, name="pool")
+    for command in (evaluate, crossplay, report):
+        app.command()(command)
+    app.command(context_settings=FREE_FORM)(pipeline)
+
+
+_broken: ImportError | None = None
+try:
+    _add_parts()
+except ImportError as error:  # numpy is missing or damaged
+    _broken = error
 
 
 def _run(action: Callable[[], Any], words: Sequence[str] = ()) -> None:
@@ -168,75 +180,20 @@ def config_list() -> None:
     _run(action)
 
 
-@envs_app.command("list")
-def envs_list() -> None:
-    """The environments that can be named by `env`."""
-
-    def action() -> None:
-        from omg.config.loader import CONFIG_DIR, available, read_yaml
-        from omg.envs import ENVS
-
-        configs: dict[str, list[str]] = {}
-        for name in available("envs"):
-            content = read_yaml(CONFIG_DIR / "envs" / f"{name}.yaml", name)
-            configs.setdefault(str(content.get("env")), []).append(name)
-        table = Table("env", "--env-config", "what it is")
-        for name in ENVS:
-            try:
-                about = (ENVS[name].__doc__ or "").strip().partition("\n")[0]
-            except OmgError as missing:  # an optional package
-                about = str(missing)
-            table.add_row(name, ", ".join(configs.get(name, [])) or "-", about)
-        _console().print(table)
-
-    _run(action)
-
-
-@envs_app.command("check", context_settings=FREE_FORM)
-def envs_check(
-    context: typer.Context,
-    env: str = typer.Argument(help="a registered name or package.module:Class"),
-) -> None:
-    """Run the contract tests on an environment: omg envs check foraging [with key=value …]"""
-
-    def action() -> None:
-        from omg.config.arguments import parse_arguments
-        from omg.envs.check import check_batched_env
-        from omg.envs.registry import BatchFactory
-
-        sys.path.insert(0, str(Path.cwd()))
-        arguments = parse_arguments(context.args)
-        args = {u.path.removeprefix("env_args."): u.value for u in arguments.updates}
-        if not args and ":" not in env:
-            args = _default_args(env)
-        factory = BatchFactory(env, args)
-        try:
-            factory(0, 1).close()
-        except OmgError:  # a wrong name or argument, not a broken contract
-            raise
-        except Exception:  # the checks tell
-            pass
-        results = check_batched_env(lambda *, n_copies, first_copy: factory(first_copy, n_copies))
-        table = Table("check", "", "detail", title=f"{env} {args or ''}", title_justify="left")
-        for result in results:
-            table.add_row(result.name, "ok" if result.ok else "FAILED", result.detail)
-        _console().print(table)
-        failed = [result.name for result in results if not result.ok]
-        if failed:
-            raise OmgError(f"{env} breaks the contract in: {', '.join(failed)}.")
-
-    _run(action, context.args)
-
-
-def _default_args(env: str) -> dict[str, Any]:
-    from omg.config.loader import CONFIG_DIR, available, read_yaml
-
-    for name in available("envs"):
-        content = read_yaml(CONFIG_DIR / "envs" / f"{name}.yaml", name)
-        if content.get("env") == env:
-            return dict(content.get("env_args") or {})
-    return {}
-
-
 def main() -> None:
-    app()
+    """The command; where a needed package cannot be imported, `omg doctor` still runs."""
+    try:
+        if _broken is not None:
+            raise _broken
+        app()
+    except ImportError as error:
+        if sys.argv[1:2] == ["doctor"]:
+            from omg.doctor.__main__ import main as plain_doctor
+
+            raise SystemExit(plain_doctor(sys.argv[2:])) from None
+        print(
+            f"omg: a needed package cannot be imported: {error}. 'omg doctor' says what is "
+            "missing and what to do.",
+            file=sys.stderr,
+        )
+        raise SystemExit(1) from None

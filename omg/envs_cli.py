@@ -41,6 +41,7 @@ def _print(table: Table) -> None:
     """Tables as wide as they need to be where no terminal limits them; nothing is cut off."""
     for column in table.columns:
         column.overflow = "fold"
+    table.columns[0].no_wrap = True  # names stay in one piece
     width = None if sys.stdout.isatty() else 1000
     Console(width=width, markup=False, emoji=False, highlight=False).print(table)
 
@@ -51,7 +52,7 @@ def _table(*columns: str, title: str = "") -> Table:
 
 def _pairs(rows: Sequence[tuple[str, str]]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
+    table.add_column()
     table.add_column()
     for row in rows:
         table.add_row(*row)
@@ -195,7 +196,7 @@ def _print_description(found: Description) -> None:
         for argument in found.arguments:
             arguments.add_row(argument.name, repr(argument.value), argument.origin)
         _print(arguments)
-    typer.echo(f"Train: {found.choice.train_command()}")
+    typer.echo(f"Train: {found.choice.train_command(found.spec)}")
 
 
 def _plain(found: Description) -> dict[str, Any]:
@@ -209,7 +210,7 @@ def _plain(found: Description) -> dict[str, Any]:
         "pictures": found.showing,
         "scripts": [asdict(script) for script in found.scripts],
         "env_args": [asdict(argument) for argument in found.arguments],
-        "train": found.choice.train_command(),
+        "train": found.choice.train_command(found.spec),
     }
 
 
@@ -233,7 +234,8 @@ def envs_check(context: typer.Context, env: str = ENV) -> None:
         except Exception:  # the checks tell
             pass
         results = check_batched_env(lambda *, n_copies, first_copy: factory(first_copy, n_copies))
-        table = _table("check", "", "detail", title=f"{choice.name} {choice.args or ''}".strip())
+        typer.echo(f"{choice.name} {choice.args or ''}".strip())
+        table = _table("check", "", "detail")
         for result in results:
             table.add_row(result.name, "ok" if result.ok else "FAILED", result.detail)
         _print(table)

@@ -5,6 +5,8 @@ Imports nothing of ours beside its own files: it must run where a needed package
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from omg.doctor.line import Line, State, reason
 from omg.doctor.machine import storage_lines, system_lines
 from omg.doctor.packages import feature_lines, needed_lines, starcraft_lines, torch_lines
 
-__all__ = ["Line", "State", "diagnose", "healthy"]
+__all__ = ["Line", "State", "as_json", "diagnose", "healthy", "verdict"]
 
 REINSTALL = "install the package again: pip install omg-marl"
 
@@ -35,6 +37,23 @@ def diagnose(results: Path) -> list[Line]:
 def healthy(lines: list[Line]) -> bool:
     """Whether everything that is needed is there."""
     return not any(line.needed and line.state != "ok" for line in lines)
+
+
+def verdict(lines: list[Line]) -> str:
+    """The last line: whether anything needed is wrong."""
+    broken = [line.name for line in lines if line.needed and line.state != "ok"]
+    if broken:
+        return f"Needed and not in order: {', '.join(broken)}."
+    absent = sum(line.state != "ok" for line in lines)
+    if not absent:
+        return "Everything is there."
+    return f"Everything needed is there. What could be added is marked with → ({absent})."
+
+
+def as_json(lines: list[Line]) -> str:
+    """The same for programs."""
+    content = {"ok": healthy(lines), "checks": [dataclasses.asdict(line) for line in lines]}
+    return json.dumps(content, indent=2, ensure_ascii=False)
 
 
 def _guarded(group: str, check: Callable[[], list[Line]]) -> list[Line]:

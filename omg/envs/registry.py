@@ -24,6 +24,7 @@ ENVS: Registry[Any] = Registry(
         "smacv2": "omg.envs.sc2.adapter:Smacv2Env",
         "pettingzoo": "omg.envs.adapters.pettingzoo:PettingZooEnv",
         "pymarl": "omg.envs.adapters.pymarl:PymarlEnv",
+        "spread": "omg.envs.spread.env:SpreadEnv",
         "two_step": "omg.envs.toys:TwoStepEnv",
     },
 )

@@ -617,22 +617,3 @@ def test_config_list_names_all_shipped_configurations() -> None:
     assert answer.code == 0
     for name in (*available("algs"), *available("envs")):
         assert name in answer.out
-
-
-def test_envs_list_names_the_environments_and_their_configurations() -> None:
-    answer = shell("envs", "list")
-    assert answer.code == 0, answer.err
-    assert table_rows(answer.out)["foraging"][0] == "foraging, foraging_coop"
-
-
-def test_envs_check_passes_foraging() -> None:
-    answer = shell("envs", "check", "foraging", "with", f"key={KEY}")
-    assert answer.code == 0, answer
-    assert "ok" in answer.out
-    assert "FAILED" not in answer.out
-
-
-def test_envs_check_refuses_what_is_no_environment() -> None:
-    assert "There is no environment called 'forging'" in sentence(shell("envs", "check", "forging"))
-    assert "is not a foraging id" in sentence(shell("envs", "check", "foraging", "--key=x"))
-    assert "no_such_package" in sentence(shell("envs", "check", "no_such_package:Env"))

@@ -260,7 +260,7 @@ def test_opponents_of_another_environment_are_refused(stages: Stages, tmp_path: 
     assert f"{run}/models/40 plays env=matrix, this run uses env=foraging" in text
     OpponentPool.create(tmp_path / "pool").add_run(run)
     text = stages.refused("--config=iql_am", f"--opponent_pool={tmp_path / 'pool'}")
-    assert "member iql-40 was trained on env=matrix" in text
+    assert "member iql-40 plays env=matrix" in text
     text = stages.refused("--config=iql", f"--checkpoint_path={run}")
     assert f"{run}/models/40 was trained on env=matrix" in text
 

@@ -45,7 +45,7 @@ class AdaptedEnv(SerialEnv):
         first_copy: int,
     ) -> None:
         super().__init__(n_copies=n_copies, first_copy=first_copy)
-        self._options = options
+        self._options, self._make = options, make
         self._seen = [Seen((), (), False)] * n_copies
         self._games: list[Any] = []
         try:
@@ -236,14 +236,19 @@ class AdaptedEnv(SerialEnv):
             ) from error
 
     def _reset_game(self, b: int, seed: int) -> tuple[Any, Any]:
-        """What a game's `reset` answers: observations and infos."""
+        """What a game's `reset` answers: observations and infos. With env_args.new_games it is a
+        new game, as the old one would carry something over."""
+        if self._options.new_games:
+            self._games[b].close()
+            self._games[b] = self._made(self._make)
         answer = self._games[b].reset(seed=seed)
-        if not isinstance(answer, tuple) or len(answer) != 2:
+        fits = isinstance(answer, tuple) and len(answer) == 2
+        if not fits or not isinstance(answer[1], (Mapping, list, tuple)):
             raise OmgError(
                 f"reset() of {self._options.key} does not return observations and infos. Use a "
                 "version with the present interface of Gymnasium."
             )
-        return answer
+        return answer[0], answer[1]
 
 
 def first_possible(seat: Seat, mask: Any) -> int:

@@ -66,10 +66,10 @@ class GymnasiumEnv(AdaptedEnv):
 
     def _settle(self) -> None:
         game, options = self._games[0], self._options
+        observed, acted = _parts(game, options.key)
         limit = self._limit or known_limit(game, options.game_args)
         if limit is None:
             raise no_limit(options.key)
-        observed, acted = _parts(game, options.key)
         self._alone = observed is None
         pairs = [(game.observation_space, game.action_space)] if self._alone else None
         pairs = pairs or list(zip(observed, acted, strict=True))
@@ -81,21 +81,23 @@ class GymnasiumEnv(AdaptedEnv):
         self._any_masked = any(seat.masked for seat in seats)
         self._no_masks = [None] * self._n
         self._seats = tuple(seats)
-        shared = options.shared_reward
+        found, shared = self._gives_team_reward(), options.shared_reward
         self._describe(
-            seats,
-            episode_limit=limit,
-            shared_reward=self._team_reward() if shared is None else shared,
+            seats, episode_limit=limit, shared_reward=found if shared is None else shared
         )
 
-    def _team_reward(self) -> bool:
-        """Whether one reward is given for several agents: a first step shows it."""
-        if self._alone:
-            return False
+    def _gives_team_reward(self) -> bool:
+        """Try one step: whether its answer has the right form, and one reward for several."""
         observations, info = self._reset_game(0, seed=0)
         masks = self._sorted(0, observations, info).masks
         actions = [first_possible(*pair) for pair in zip(self._seats, masks, strict=True)]
-        return not _is_several(self._step_game(0, actions)[1])
+        answer = self._games[0].step(actions[0] if self._alone else actions)
+        if len(answer) != 5:
+            raise OmgError(
+                f"step() of {self._options.key} returns {len(answer)} values. Use a version with "
+                "Gymnasium's five: observations, rewards, terminated, truncated, info."
+            )
+        return not self._alone and not _is_several(answer[1])
 
     def _start(self, b: int, seed: int) -> None:
         if self._forget is not None:
@@ -105,7 +107,8 @@ class GymnasiumEnv(AdaptedEnv):
     def _act(
         self, b: int, actions: list[int], reward: FloatArray, info: Mapping[str, FloatArray]
     ) -> End:
-        observations, rewards, over, cut, details = self._step_game(b, actions)
+        chosen = actions[0] if self._alone else actions
+        observations, rewards, over, cut, details = self._games[b].step(chosen)
         if _is_several(rewards) and len(rewards) != self._n:
             raise self._another_number(b, "rewards", len(rewards))
         reward[...] = rewards
@@ -119,19 +122,12 @@ class GymnasiumEnv(AdaptedEnv):
             return End.NONE
         return End.TRUNCATED if not over or self._counts_as_cut(b) else End.TERMINATED
 
-    def _step_game(self, b: int, actions: list[int]) -> tuple[Any, Any, Any, Any, Any]:
-        answer = self._games[b].step(actions[0] if self._alone else actions)
-        if len(answer) != 5:
-            raise OmgError(
-                f"step() of {self._options.key} returns {len(answer)} values. Use a version with "
-                "Gymnasium's five: observations, rewards, terminated, truncated, info."
-            )
-        return answer  # type: ignore[no-any-return]
-
     def _sorted(self, b: int, observations: Any, info: Any) -> Seen:
         values = [observations] if self._alone else observations
         if len(values) != self._n:
             raise self._another_number(b, "observations", len(values))
+        if not info and not self._any_masked:
+            return Seen(values, self._no_masks, True)
         masks = self._masks(b, info)
         if self._any_masked:
             masks = [
@@ -144,10 +140,9 @@ class GymnasiumEnv(AdaptedEnv):
         """Masks of all agents, from one info or one per agent."""
         if isinstance(info, (list, tuple)):
             masks: Any = [part.get("action_mask") for part in info]
+        elif (masks := info.get("action_mask")) is None:
+            return self._no_masks
         else:
-            masks = info.get("action_mask")
-            if masks is None:
-                return self._no_masks
             masks = [masks] if self._alone else masks
         if len(masks) != self._n:
             raise self._another_number(b, "action masks", len(masks))
@@ -190,6 +185,7 @@ def _recipe(options: Options) -> _Recipe:
         return _Recipe(make=lambda: own(**args), limit=limit, forget=None)
     habits = HABITS.get(origin(spec).partition(".")[0])
     spec = copy.deepcopy(spec)
+    spec.order_enforce = False  # we never step before a reset
     steps = None
     if habits is None:
         steps = limit = limit or args.pop("max_episode_steps", None) or spec.max_episode_steps

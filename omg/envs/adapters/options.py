@@ -20,12 +20,13 @@ class Options:
     state: StateSource
     shared_reward: bool | None
     limit_is_truncation: bool
+    new_games: bool
     game_args: dict[str, Any]
 
     @classmethod
     def parse(cls, args: Mapping[str, Any], *, example: str) -> Options:
         """Take our own arguments out of `env_args`; what is left goes to the game."""
-        rest = dict(args)
+        rest = {name: _word(value) for name, value in args.items()}
         shared = rest.pop("shared_reward", "auto")
         return cls(
             key=key_of(rest, example=example),
@@ -37,6 +38,7 @@ class Options:
             limit_is_truncation=_flag(
                 "limit_is_truncation", rest.pop("limit_is_truncation", False)
             ),
+            new_games=_flag("new_games", rest.pop("new_games", False)),
             game_args=rest,
         )
 
@@ -49,6 +51,12 @@ def key_of(args: dict[str, Any], *, example: str) -> str:
             f"env_args.key={key} names no environment. Give e.g. env_args.key={example}."
         )
     return key.strip()
+
+
+def _word(value: Any) -> Any:
+    """`true`, `false` and `null` on a command line mean what they do in YAML."""
+    words = {"true": True, "false": False, "null": None}
+    return words.get(value.lower(), value) if isinstance(value, str) else value
 
 
 def _steps(value: Any) -> int | None:

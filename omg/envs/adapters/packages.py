@@ -15,9 +15,8 @@ from typing import Any
 from omg.registry import EXTRAS, nearest
 from omg.types import OmgError
 
-# Packages of environments, and the extra of the distribution that brings them.
-PACKAGES = {"mpe2": "mpe", "lbforaging": "lbf", "rware": "rware"}
-_EXTRAS = {**EXTRAS, **PACKAGES, "pettingzoo": "mpe"}
+# Packages of environments we know of, and the extra of the distribution that brings them.
+PACKAGES = {package: EXTRAS[package] for package in ("mpe2", "lbforaging", "rware")}
 _VERSIONED = re.compile(r"_v\d+$")
 _SHOWN = 8
 
@@ -35,7 +34,7 @@ def import_foreign(module: str) -> ModuleType:
             raise OmgError(
                 f"There is no module '{missing}'{_near(missing.rpartition('.')[2], known)}"
             ) from error
-        extra = _EXTRAS.get(package)
+        extra = EXTRAS.get(package)
         install = f"pip install 'omg-marl[{extra}]'" if extra else f"pip install {package}"
         own = "" if extra else "; a module of your own is found from the folder it lies in"
         raise OmgError(

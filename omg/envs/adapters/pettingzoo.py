@@ -74,10 +74,11 @@ class PettingZooEnv(AdaptedEnv):
     def _own_state_dim(self, seats: Sequence[Seat]) -> int | None:
         """The width of the game's own state. None where the observations are to be used, because
         that was asked for, there is no other, or (`auto`) it is nothing but them."""
-        wanted, game = self._options.state, self._games[0]
+        wanted = self._options.state
         if wanted == "observations":
             return None
         observations, infos = self._reset_game(0, seed=0)
+        game = self._games[0]
         try:
             width = int(np.size(game.state()))
         except Exception as error:

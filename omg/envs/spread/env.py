@@ -1,0 +1,86 @@
+"""Spread, many copies at once. Actions: none, left, right, down, up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns, checked_points
+from omg.envs.particles.physics import N_ACTIONS, Doubles
+from omg.envs.spread.args import START_SPREAD, SpreadArgs
+from omg.envs.spread.frame import SpreadFrame, frame_of, frames_from_states
+from omg.envs.spread.render import SpreadScene
+from omg.envs.spread.world import World
+from omg.types import EnvSpec, FloatArray, Observation
+
+COVERED = "covered"
+
+
+class SpreadEnv(ParticleEnv[SpreadFrame]):
+    """Agents share out landmarks among themselves and keep out of each other's way."""
+
+    scene = SpreadScene()
+
+    def __init__(
+        self,
+        *,
+        args: SpreadArgs | Mapping[str, Any],
+        n_copies: int,
+        first_copy: int = 0,
+    ) -> None:
+        self.args = args = SpreadArgs.parse(args)
+        self._world = World(args, n_copies)
+        spec = EnvSpec(
+            name=args.name,
+            n_agents=args.n_agents,
+            n_actions=N_ACTIONS,
+            obs_dim=args.obs_dim,
+            state_dim=args.state_dim,
+            episode_limit=args.max_cycles,
+            obs_format=args.obs_format,
+            agent_features=agent_columns(args.n_agents),
+            statistics=(COVERED, COLLISIONS),
+        )
+        super().__init__(
+            spec=spec,
+            world=self._world,
+            spread=[START_SPREAD] * (args.n_agents + args.n_landmarks),
+            counters={COVERED: 0.0, COLLISIONS: 0},
+            first_copy=first_copy,
+        )
+
+    def set_layout(
+        self,
+        copy: int,
+        *,
+        agent_pos: Sequence[Sequence[float]],
+        landmarks: Sequence[Sequence[float]],
+        agent_vel: Sequence[Sequence[float]] | None = None,
+        step: int = 0,
+    ) -> Observation:
+        """Put one copy into a given situation: (x, y) of every agent and of every landmark; agents
+        rest unless velocities are given."""
+        agents = checked_points("agent_pos", agent_pos, self.args.n_agents)
+        fixed = checked_points("landmarks", landmarks, self.args.n_landmarks)
+        return self._put_layout(copy, np.concatenate([agents, fixed]), agent_vel, step)
+
+    def frame(self, copy: int = 0) -> SpreadFrame:
+        """The situation of one copy, for pictures."""
+        return frame_of(
+            self._state_of(copy),
+            args=self.args,
+            step=int(self._steps[copy]),
+            score=tuple(self._score[:, copy].tolist()),
+            collisions=int(self._counters[COLLISIONS][copy]),
+        )
+
+    def _frames(self, states: FloatArray, rewards: FloatArray) -> list[SpreadFrame]:
+        return frames_from_states(states, rewards, args=self.args)
+
+    def _outcome(self) -> Doubles:
+        gaps, collisions = self._world.gaps(), self._world.collisions()
+        self._counters[COVERED][:] = self._world.covered(gaps)
+        self._counters[COLLISIONS] += collisions.sum(axis=0)
+        return self._world.rewards(gaps, collisions)
