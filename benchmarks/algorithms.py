@@ -206,6 +206,8 @@ def markdown(rows: Sequence[dict[str, str | float]]) -> str:
 
 def _cell(row: dict[str, str | float]) -> str:
     each = ", ".join(f"{value:.2f}" for value in json.loads(str(row["values"])))
+    if row["seeds"] == 1:
+        return each
     return f"{row['mean']:.2f} ± {row['half_interval']:.2f} ({each})"
 
 
