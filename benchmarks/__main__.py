@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import omg, ours, predator_prey
+from benchmarks import omg, ours, predator_prey, spread
 from benchmarks.reference import measure
 from benchmarks.reference.episode_data import Sizes, bytes_per_transition
 
@@ -88,6 +88,13 @@ BENCHMARKS: dict[str, tuple[str, str, float, bool, Callable[[], dict[str, float]
         lambda: compare(
             lambda: predator_prey.native_steps(1024, 1.0), lambda: predator_prey.mpe2_steps(1.0)
         ),
+    ),
+    "spread": (
+        "Spread, 3 agents, 1,024 native copies vs mpe2",
+        "env-steps/s",
+        100,
+        True,
+        lambda: compare(lambda: spread.native_steps(1024, 1.0), lambda: spread.mpe2_steps(1.0)),
     ),
     "rollout": (
         "recurrent policy, native batch of 256 vs one environment, one forward per step",

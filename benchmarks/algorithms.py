@@ -14,6 +14,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from omg.algorithms import algorithms
+from omg.opponents.pool import OpponentPool
 from omg.telemetry.logger import read_metrics
 
 TASKS = ("Foraging-8x8-2p-2f-coop-v3", "Foraging-8x8-3p-3f-v3")
@@ -88,7 +90,9 @@ def last_test(folder: Path) -> float:
 def make_pool(root: Path, task: str) -> Path:
     """Scripted players, all of them to train with."""
     pool = root / task / "pool"
-    if not pool.is_dir():
+    made = OpponentPool.open(pool).members() if pool.is_dir() else ()
+    if {member.id for member in made} != {f"script-{name}-0" for name in SCRIPTS}:
+        shutil.rmtree(pool, ignore_errors=True)
         for name in SCRIPTS:
             subprocess.check_call(
                 [sys.executable, "-m", "omg", "pool", "add", str(pool), f"--script={name}"]

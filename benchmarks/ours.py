@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cache
 from statistics import median
 from time import perf_counter
@@ -101,10 +102,12 @@ def rollout_steps(copies: int, seconds: float) -> float:
     return steps / (perf_counter() - start)
 
 
-def training_steps(seconds: float) -> float:
+def training_steps(
+    seconds: float, config: Config | None = None, clock: Callable[[], float] = perf_counter
+) -> float:
     """Steps per second with one update per episode, after the buffer holds a batch."""
     tune_allocator()
-    config = _config()
+    config = config or _config()
     rollout = _rollout(config, config.batch_size_run)
     mac = rollout.mac
     learner = QLearner(config=config, spec=rollout.env.spec, mac=mac, device=CPU)
@@ -115,8 +118,8 @@ def training_steps(seconds: float) -> float:
     )
     rng = np.random.default_rng(0)
     steps = episodes = 0
-    start = perf_counter()
-    while perf_counter() - start < seconds:
+    start = clock()
+    while clock() - start < seconds:
         finished = rollout.step(0)
         warming = not buffer.can_sample(config.batch_size)
         steps += rollout.env.n_copies
@@ -128,8 +131,8 @@ def training_steps(seconds: float) -> float:
                     buffer.sample(config.batch_size, rng), Progress(steps, episodes, episodes)
                 )
         if warming:
-            steps, start = 0, perf_counter()
-    return steps / (perf_counter() - start)
+            steps, start = 0, clock()
+    return steps / (clock() - start)
 
 
 def update_seconds(repeats: int) -> float:

@@ -22,6 +22,7 @@ RENDERED = ("gymnasium", "pettingzoo")
 # The arguments of native environments, with their defaults.
 ARGUMENTS = {
     "foraging": ("omg.envs.foraging.args", "ForagingArgs"),
+    "spread": ("omg.envs.spread.args", "SpreadArgs"),
     "predator_prey": ("omg.envs.predator_prey.args", "PredatorPreyArgs"),
 }
 # drawn: whole episodes by the environment; saved: by the game itself; frames: step by step.

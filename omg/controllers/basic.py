@@ -24,6 +24,7 @@ class BasicMAC(Controller):
         self.policy = Policy(config=config, spec=spec, device=device)
         self.seats: tuple[int, ...] = tuple(range(spec.n_agents))  # those that learn
         self._n_agents = spec.n_agents
+        self._roles = {"roles": list(dict.fromkeys(spec.roles))} if spec.roles else {}
         self._device = device
 
     @property
@@ -65,7 +66,7 @@ class BasicMAC(Controller):
         return {"agent": self.policy.network}
 
     def describe(self) -> dict[str, Any]:
-        return self.policy.describe()
+        return {**self.policy.describe(), **self._roles}
 
     def metrics(self, env_steps: int) -> dict[str, float]:
         return self.policy.selector.metrics(env_steps)

@@ -15,13 +15,19 @@ from omg.controllers.base import Acted, Carry, StepView
 from omg.controllers.basic import BasicMAC
 from omg.controllers.others import Others
 from omg.controllers.roster import build_roster, learning_role
-from omg.types import EnvSpec, IntArray
+from omg.types import EnvSpec, IntArray, OmgError
 
 
 class RoleMAC(BasicMAC):
     """One policy for the seats of a role. The others are drawn anew for every episode."""
 
     def __init__(self, *, config: Config, spec: EnvSpec, device: torch.device) -> None:
+        if config.multi_algs or not config.opponent_pool:
+            raise OmgError(
+                f"learning_role={config.learning_role} trains the seats of one role beside players "
+                "of a pool. Give opponent_pool=<folder> and no team string, or leave learning_role "
+                "out: then every seat learns."
+            )
         super().__init__(config=config, spec=spec, device=device)
         self._role = learning_role(config, spec)
         self.seats = spec.seats_of(self._role)

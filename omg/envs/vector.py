@@ -64,6 +64,12 @@ def spec_from_info(info: Mapping[str, Any], name: str) -> EnvSpec:
             f"It must give {', '.join(required)}."
         )
     optional = {key: kind(info[key]) for key, kind in _OPTIONAL.items() if key in info}
+    for key in ("roles", "obs_dims", "agent_features"):
+        if len(optional.get(key, ())) not in (0, int(info["n_agents"])):
+            raise OmgError(
+                f"get_env_info() of {name} gives {len(optional[key])} {key} for "
+                f"{info['n_agents']} agents. Give one for each."
+            )
     return EnvSpec(
         name=name,
         n_agents=int(info["n_agents"]),

@@ -16,7 +16,7 @@ from omg.config.loader import load_saved
 from omg.config.schema import Config
 from omg.config.team import parse_team
 from omg.controllers.multi_module import MultiModuleMAC
-from omg.controllers.roster import Roster, pool_roster
+from omg.controllers.roster import Roster, learning_role, pool_roster
 from omg.envs.contract import BatchedEnv
 from omg.envs.registry import environment_class, make_batched
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember
@@ -126,13 +126,18 @@ def _at_a_table(config: Config, pool: OpponentPool) -> Config:
     return Config.model_validate({**config.as_dict(), **changes})
 
 
-def _copies(config: Config, episodes: int, n_agents: int) -> int:
-    """How many copies play a cell: one per episode if possible. A multiple of the seats, so that
-    every seat gets its share of the episodes."""
+def role_of(agent: AgentRun, pool: OpponentPool, spec: EnvSpec) -> str:
+    """The role an agent plays; empty where seats have none."""
+    return learning_role(_at_a_table(agent.config, pool), spec)
+
+
+def _copies(config: Config, episodes: int, seats: int) -> int:
+    """How many copies play a cell: one per episode if possible. A multiple of the seats that the
+    agent takes in turn, so that every seat gets its share of the episodes."""
     kind = environment_class(config.env)
     native = isinstance(kind, type) and issubclass(kind, BatchedEnv)
     most = NATIVE_COPIES if native and config.runner != "parallel" else copies_in_tests(config)
-    return episodes if episodes <= most else max(1, most // n_agents) * n_agents
+    return episodes if episodes <= most else max(1, most // seats) * seats
 
 
 class SeatedAgent:
@@ -159,7 +164,7 @@ class SeatedAgent:
         self.spec: EnvSpec = probe.spec
         probe.close()
         self.mac = self._loaded_mac(members)
-        copies = _copies(self.config, episodes, self.spec.n_agents)
+        copies = _copies(self.config, episodes, len(self.mac.roster.own_seats))
         self.env = RUNNERS[self.config.runner](self.config, copies)
 
     def __enter__(self) -> SeatedAgent:

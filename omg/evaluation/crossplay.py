@@ -10,13 +10,13 @@ from typing import Literal, TypeAlias, get_args
 import torch
 
 from omg.envs.registry import make_batched
-from omg.evaluation.agent_runs import AgentRun, SeatedAgent, check_pool, read_agent_run
+from omg.evaluation.agent_runs import AgentRun, SeatedAgent, check_pool, read_agent_run, role_of
 from omg.evaluation.crossplay_table import Cell, Crossplay, cell_metrics, permuted_metrics
 from omg.evaluation.finetune import Finetuner
 from omg.evaluation.testing import run_test
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.registry import nearest
-from omg.types import OmgError
+from omg.types import EnvSpec, OmgError
 
 MIXED = "mixed"
 LineupChoice: TypeAlias = Literal["auto", "homologue", "mixed", "both"]
@@ -121,17 +121,27 @@ def _completed(members: Sequence[PoolMember], pool: OpponentPool) -> tuple[PoolM
     return (*members, *company)
 
 
-def tasks_of(pool: OpponentPool, plan: Plan, n_agents: int) -> list[Task]:
-    """One cell per member, and one of drawn line-ups per side where there are several others. In
-    a member's cell the roles that it does not play are drawn from others of its side."""
-    mixed = plan.lineup in ("mixed", "both") or (plan.lineup == "auto" and n_agents > 2)
+def _may_sit(member: PoolMember, spec: EnvSpec, role: str) -> bool:
+    """Whether there is a seat for a member beside an agent of that role."""
+    free = list(spec.roles)
+    if role in free:
+        free.remove(role)
+    return not member.roles or any(other in free for other in member.roles)
+
+
+def tasks_of(pool: OpponentPool, plan: Plan, spec: EnvSpec, role: str = "") -> list[Task]:
+    """One cell per member that has a seat beside an agent of `role`, and one of drawn line-ups per
+    side where there are several others. In a member's cell the roles that it does not play are
+    drawn from others of its side."""
+    mixed = plan.lineup in ("mixed", "both") or (plan.lineup == "auto" and spec.n_agents > 2)
     tasks: list[Task] = []
     for split in plan.splits:
-        members = pool.members(split)
+        members = [m for m in pool.members(split) if _may_sit(m, spec, role)]
         if not members:
+            beside = f" that may sit beside a {role}" if role else ""
             raise OmgError(
-                f"{pool.path} has no {split} members. Assign some with 'omg pool split', or "
-                "choose another --split."
+                f"{pool.path} has no {split} members{beside}. Assign some with 'omg pool split', "
+                "or choose another --split."
             )
         if plan.lineup != "mixed":
             tasks += [
@@ -184,8 +194,15 @@ def run_crossplay(
     compared = _baseline(baseline, everyone)
     check_pool(first, opened)
     probe = make_batched(first.config.env, first.config.env_args, n_copies=1)
-    tasks = tasks_of(opened, plan, probe.spec.n_agents)
+    spec = probe.spec
     probe.close()
+    roles = {role_of(agent, opened, spec): agent for agent in everyone}
+    if len(roles) > 1:
+        (role, agent), (other, another) = list(roles.items())[:2]
+        raise OmgError(
+            f"{agent.folder} is a {role}, {another.folder} a {other}. Compare agents of one role."
+        )
+    tasks = tasks_of(opened, plan, spec, *roles)
     _check_unseen(everyone, tasks, opened)
     cells: list[Cell] = []
     for agent_id, agent in agents.items():

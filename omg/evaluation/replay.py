@@ -26,7 +26,10 @@ def save_replays(rollout: Rollout, folder: Path, n_episodes: int, *, env_steps: 
     played = play_episodes(rollout, n_episodes, round_number=0, env_steps=env_steps)
     draw = getattr(rollout.env, "draw_episode", None)
     if draw is None:
-        rollout.env.save_replay()  # type: ignore[attr-defined]
+        try:
+            rollout.env.save_replay()  # type: ignore[attr-defined]
+        except NotImplementedError as error:  # PyMARL's own base class says so
+            raise OmgError(f"{rollout.env.spec.name} cannot save replays.") from error
         return []
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []

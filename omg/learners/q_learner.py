@@ -108,8 +108,7 @@ class QLearner(Learner):
 
     def _own_part(self, batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor | None]:
         """What is learned from, and the seats in it ([B, n]; None: all seats in order)."""
-        assert isinstance(self._mac, BasicMAC)  # other learners say what theirs is
-        return self._mac.own_part(batch)
+        return self._mac.own_part(batch) if isinstance(self._mac, BasicMAC) else (batch, None)
 
     def _feature(self, batch: EpisodeBatch, packing: Packing) -> Tensor | None:
         """What an opponent model adds to the inputs, [P, n, F]; None without one."""

@@ -24,7 +24,7 @@ from omg.opponents.pool_manifest import (
     member_folder,
 )
 from omg.storage.files import load_tensors, new_folder, read_json
-from omg.storage.models import META, OBS_FORMAT, saved_steps
+from omg.storage.models import META, OBS_FORMAT, OF_PLAYERS, saved_steps
 from omg.types import OmgError
 
 THIRDS = ("early", "middle", "final")
@@ -155,7 +155,7 @@ def _member_of(source: Path, run: str, word: str) -> PoolMember:
 
 def _of_the_run(member: PoolMember) -> dict[str, Any]:
     """What all checkpoints of a run say alike, also of one that went on with a newer version."""
-    return {key: value for key, value in member.policy.items() if key != OBS_FORMAT}
+    return {k: value for k, value in member.policy.items() if k not in (OBS_FORMAT, *OF_PLAYERS)}
 
 
 def check_fits(member: PoolMember, members: Sequence[PoolMember], pool: Path) -> None:

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from omg.envs.particles.physics import DAMPING, DIRECTIONS, TIME_STEP
 from omg.envs.predator_prey.args import (
     ACCELERATION,
-    DAMPING,
-    DIRECTIONS,
     MAX_SPEED,
     OBSTACLE_SIZE,
     PREDATOR,
     PREY,
     SIZE,
-    TIME_STEP,
 )
 from omg.types import BoolArray, FloatArray, IntArray
 

@@ -244,8 +244,8 @@ def build_pool(step: Step, out: Path) -> str:
     pool = OpponentPool.create(part)
     for entry in step.settings["members"]:
         if "script" in entry:
-            how = {key: entry[key] for key in ("noise", "split", "env")}
-            pool.add_script(entry["script"], **how)
+            how = {key: entry[key] for key in ("noise", "split")}
+            pool.add_script(entry["script"], **how, env=step.settings["env"])
         else:
             runs = [out / run for run in entry["runs"]]
             pool.add_runs(runs, steps=entry["steps"], split=entry["split"])

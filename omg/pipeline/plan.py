@@ -13,6 +13,7 @@ from omg.config.loader import available, load_command_line
 from omg.config.schema import Config
 from omg.pipeline.spec import (
     KIND,
+    POOL_DEFAULTS,
     Crossplay,
     Method,
     OpponentRuns,
@@ -260,25 +261,23 @@ class _Planner:
                 runs = [f"opponents/{entry.run_name(seed)}" for seed in seeds]
                 if runs:
                     members.append({"runs": runs, "steps": list(entry.steps), "split": split})
-        env = self._env() if self._spec.opponents.scripts else ""
+        env = self._env() if self._spec.opponents.scripts else POOL_DEFAULTS["env"]
         for number, script in enumerate(self._spec.opponents.scripts):
             self._check_script(script.name, env, f"opponents.scripts[{number}]")
-            members.append(
-                {"script": script.name, "noise": script.noise, "split": script.split, "env": env}
-            )
+            members.append({"script": script.name, "noise": script.noise, "split": script.split})
         return Step(
             key="pool",
             stage="pool",
             kind="pool",
-            commands=tuple(self._pool_command(entry) for entry in members),
-            settings={"members": members},
+            commands=tuple(self._pool_command(entry, env) for entry in members),
+            settings={"members": members, "env": env},
             needs=tuple(step.key for step in opponents),
             output=self._pool,
         )
 
-    def _pool_command(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    def _pool_command(self, entry: Mapping[str, Any], env: str) -> tuple[str, ...]:
         if "script" in entry:
-            named = [f"--script={entry['script']}", f"--env={entry['env']}"]
+            named = [f"--script={entry['script']}", f"--env={env}"]
             named.append(f"--noise={entry['noise']}")
         else:
             named = [*(str(self._out / run) for run in entry["runs"])]

@@ -127,6 +127,10 @@ class Crossplay(Section):
     permute: bool = False  # also play with what was inferred in other episodes
 
 
+# The settings of a pool's step beside its members.
+POOL_DEFAULTS = {"env": "foraging"}
+
+
 class PipelineSpec(Section):
     """A whole study."""
 

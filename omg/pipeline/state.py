@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from omg.config.loader import shipped_defaults
+from omg.pipeline.spec import POOL_DEFAULTS, Crossplay
 from omg.pipeline.steps import Plan, Step
 from omg.types import OmgError, RunFailedError
 
@@ -86,9 +87,8 @@ class PipelineState:
         new = {key: value for key, value in now.items() if key not in record.settings}
         if {**new, **record.settings} != now or set(record.needs) != set(step.needs):
             return False
-        if step.kind == "train" and any(value != _defaults().get(k) for k, value in new.items()):
-            return False
-        if step.kind != "train" and new:
+        before = _defaults(step.key)
+        if any(key not in before or value != before[key] for key, value in new.items()):
             return False
         return all(
             (need := self.records.get(key)) is not None
@@ -147,8 +147,12 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @functools.cache
-def _defaults() -> dict[str, Any]:
-    return _plain(shipped_defaults())
+def _defaults(step: str) -> dict[str, Any]:
+    """What a step's settings were before they were recorded, by key: the defaults that mean what
+    was done then."""
+    if step == "crossplay":
+        return _plain(Crossplay().model_dump())
+    return dict(POOL_DEFAULTS) if step == "pool" else _plain(shipped_defaults())
 
 
 def _now() -> str:
@@ -175,7 +179,7 @@ def replace_text(path: Path, text: str) -> None:
 def difference(step: Step, record: Record, state: PipelineState) -> str:
     """What differs between a record and the present plan, as a part of a sentence."""
     now, told = _plain(step.settings), []
-    older = _defaults() if step.kind == "train" else {}
+    older = _defaults(step.key)
     for key in sorted({*now, *record.settings}):
         if now.get(key) != record.settings.get(key, older.get(key)):
             old, new = record.settings.get(key, "nothing"), now.get(key, "nothing")

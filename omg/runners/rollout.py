@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,9 @@ from omg.components.seeding import SeedTree
 from omg.controllers.base import Carry, Controller, StepView
 from omg.envs.contract import BatchedEnv
 from omg.runners.staging import EpisodeStaging
-from omg.types import FloatArray, IntArray, Observation, TimeStep
+from omg.types import EnvSpec, FloatArray, IntArray, Observation, RunFailedError, TimeStep
+
+V = TypeVar("V", Observation, TimeStep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,30 @@ def team_reward(
     return reduced
 
 
+def check_finite(view: Observation | TimeStep, spec: EnvSpec) -> None:
+    """Stop before anything is learned from NaN or infinity."""
+    parts: dict[str, FloatArray] = {"observation": view.obs, "state": view.state}
+    if isinstance(view, TimeStep):
+        parts["reward"] = view.reward
+        if view.final is not None:
+            parts |= {"last observation": view.final.obs, "last state": view.final.state}
+    for what, array in parts.items():
+        with np.errstate(over="ignore"):
+            if np.isfinite(array.sum()):  # one number tells, unless the sum itself is too large
+                continue
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            copy, *rest = (int(index) for index in bad[0])
+            if what.startswith("last") and isinstance(view, TimeStep) and view.final is not None:
+                copy = int(view.final.copies[copy])
+            seat = f", agent {rest[0]}" if len(rest) == 2 or what == "reward" else ""
+            raise RunFailedError(
+                f"The {what} of {spec.name} (copy {copy}{seat}) contains "
+                f"{array[tuple(bad[0])]}. Look for a division by zero or an overflow in the "
+                "environment; nothing was learned from it."
+            )
+
+
 class Rollout:
     """Plays a controller in a batched environment and hands out finished episodes."""
 
@@ -97,6 +123,11 @@ class Rollout:
         self._discount = np.ones((env.n_copies, 1), np.float64)
         self._gamma = gamma
         self._everyone = np.arange(env.n_copies)
+        self._own_features: FloatArray | None = None  # 1 for a seat's features, 0 behind them
+        if env.spec.obs_dims:
+            width = np.arange(env.spec.obs_dim)
+            own = width < np.array(env.spec.obs_dims)[:, None]
+            self._own_features = own.astype(np.float32)
         self.dropped_last = 0  # episodes lost in the last step
         self.stepped_last = env.n_copies  # environment steps of the last step
         self.begin(0)
@@ -110,7 +141,7 @@ class Rollout:
         self._restart_with(self.env.reset(seed), played)
 
     def _restart_with(self, view: Observation, played: int = 0) -> None:
-        self._view: Observation | TimeStep = view
+        self._view: Observation | TimeStep = self._read(view)
         self._carry: Carry = self.mac.initial_carry(self.env.n_copies)
         self.mac.skip_episodes(self._carry, played)
         self._last_actions = np.full((self.env.n_copies, self.env.spec.n_agents), -1, np.int64)
@@ -142,7 +173,7 @@ class Rollout:
             generator=self._generator,
         )
         actions = acted.actions.numpy()
-        step = self.env.step(actions)
+        step = self._read(self.env.step(actions))
         team = self._team_reward(step.reward)
         self._staging.write(
             {
@@ -169,6 +200,17 @@ class Rollout:
         if len(restarted):
             self._start_episodes(restarted)
         return finished
+
+    def _read(self, view: V) -> V:
+        """What the environment shows, if it is all numbers; behind the width of a seat's own
+        features there is nothing to see, whatever stands there."""
+        check_finite(view, self.env.spec)
+        if self._own_features is None:
+            return view
+        changes: dict[str, Any] = {"obs": view.obs * self._own_features}
+        if isinstance(view, TimeStep) and view.final is not None:
+            changes["final"] = replace(view.final, obs=view.final.obs * self._own_features)
+        return replace(view, **changes)
 
     def _team_reward(self, reward_BN: FloatArray) -> FloatArray:
         shared = self.env.spec.shared_reward
@@ -216,7 +258,7 @@ class Rollout:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._view = self.env.restore(_arrays(state["env"]))
+        self._view = self._read(self.env.restore(_arrays(state["env"])))
         self._staging.restore(_arrays(state["staging"]))
         self._carry = {name: value.to(self._device) for name, value in state["carry"].items()}
         self._last_actions = state["last_actions"].numpy().copy()

@@ -111,6 +111,8 @@ def _told(key: str, there: Any, here: Any) -> str:
     return f"{key}={there} there, {here} here"
 
 
+# What only frozen players need to know of a policy.
+OF_PLAYERS = ("temperature",)
 # What settings were before meta.json had them.
 UNSAID = {"am_present": False, "am_history": False}
 
@@ -141,7 +143,7 @@ def check_meta(
         (group, key, found[group].get(key, UNSAID.get(key)), value)
         for group in groups
         for key, value in wanted.get(group, {}).items()
-        if key not in without
+        if key not in (*without, *OF_PLAYERS)
         if isinstance(found.get(group), dict)
         and found[group].get(key, UNSAID.get(key, value)) != value
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from omg.envs.adapters.packages import parallel_maker
+from omg.envs.adapters.packages import parallel_environments, parallel_maker
 from omg.envs.check import CHECKS, check_batched_env
 from omg.envs.check_play import difference
 from omg.envs.contract import BatchedEnv
@@ -16,11 +16,7 @@ from omg.envs.registry import BatchFactory, make_batched
 from omg.envs.serial import episode_seed
 from omg.envs.workers import WorkerVectorEnv
 
-MPE = (
-    *("simple_v3", "simple_adversary_v3", "simple_crypto_v3", "simple_push_v3"),
-    *("simple_reference_v3", "simple_speaker_listener_v4", "simple_spread_v3"),
-    *("simple_tag_v3", "simple_world_comm_v3"),
-)
+MPE = tuple(name.partition(":")[2] for name in parallel_environments("mpe2"))
 ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
     *(("pettingzoo", {"key": f"mpe2:{name}", "max_cycles": 3}) for name in MPE),
     ("gymnasium", {"key": "lbforaging:Foraging-5x5-2p-1f-v3", "time_limit": 4}),

@@ -793,7 +793,9 @@ def forget(plan: Plan, *keys: str) -> None:
     renamed: dict[str, str] = {}
     for key, record in content["steps"].items():
         for name in keys:
-            record["settings"].pop(name, None)
+            step, _, inner = name.rpartition(".")  # "pool.env": of one step only
+            if step in ("", key):
+                record["settings"].pop(inner, None)
         record["needs"] = {need: renamed[need] for need in record["needs"]}
         record["fingerprint"] = renamed[key] = f"old {key}"
     path.write_text(json.dumps(content))
@@ -803,7 +805,7 @@ def test_keys_that_a_later_version_brought_do_not_undo_what_was_done(
     plan: Plan, state: PipelineState, tmp_path: Path
 ) -> None:
     make_done(plan, state)
-    forget(plan, "am_history", "critic")
+    forget(plan, "am_history", "critic", "learning_role", "pool.env", "sample")
     assert set(actions(decide(plan, PipelineState(plan))).values()) == {"skip"}
     content = changed("agents.methods.1.settings", {"lr": 0.1, "am_history": True})
     other = plan_of(content, tmp_path)

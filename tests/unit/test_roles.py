@@ -26,7 +26,7 @@ from omg.main import train
 from omg.opponents.pool import OpponentPool
 from omg.runners.rollout import Finished, Rollout, team_reward
 from omg.storage.files import load_tensors
-from omg.types import OmgError
+from omg.types import OmgError, RunFailedError
 
 CPU = torch.device("cpu")
 GAME = [
@@ -272,15 +272,29 @@ def test_one_agent_trains_beside_other_roles(pool: Path, alg: str, tmp_path: Pat
     assert {"script-chase-0", "script-flee-0", "script-corner-0"} <= cells
 
 
+def cells_of(pool: Path, role: str, *, prey: int = 1) -> dict[str, list[str]]:
+    spec = make_batched("predator_prey", {"n_prey": prey}, n_copies=1).spec
+    tasks = tasks_of(OpponentPool.open(pool), Plan(splits=("train", "heldout")), spec, role)
+    return {t.opponent: [m.script.name for m in t.members if m.script] for t in tasks}
+
+
 def test_a_members_cell_is_completed_by_the_roles_it_does_not_play(pool: Path) -> None:
-    tasks = {
-        t.opponent: t
-        for t in tasks_of(OpponentPool.open(pool), Plan(splits=("train", "heldout")), 4)
-    }
-    names = {who: [m.script.name for m in task.members if m.script] for who, task in tasks.items()}
+    names = cells_of(pool, "predator")
     assert names["script-chase-0"] == ["chase", "flee", "orbit"]
     assert names["script-random-0"] == ["random"]
     assert names["script-corner-0"] == ["corner", "chase", "ambush"]  # nobody else is held out
+
+
+def test_who_has_no_seat_beside_the_agent_has_no_cell(tmp_path: Path, pool: Path) -> None:
+    more = OpponentPool.create(tmp_path / "pool")
+    for name, split in (("chase", "train"), ("flee", "train"), ("guard", "heldout")):
+        more.add_script(name, split=split)
+    cells = cells_of(tmp_path / "pool", "prey")
+    assert "script-flee-0" not in cells
+    assert cells["script-chase-0"][0] == "chase"
+    assert "script-flee-0" in cells_of(tmp_path / "pool", "prey", prey=2)
+    with pytest.raises(OmgError, match="no heldout members that may sit beside a prey"):
+        cells_of(pool, "prey")
 
 
 def test_scripted_targets_are_features_of_an_agent(pool: Path) -> None:
@@ -292,11 +306,43 @@ def test_scripted_targets_are_features_of_an_agent(pool: Path) -> None:
     assert torch.isfinite(foreseen).all()
 
 
+def test_features_behind_a_seats_own_width_are_never_seen(pool: Path) -> None:
+    rollout = rollout_of("--config=iql")
+    assert rollout.env.spec.obs_dims == (16, 16, 16, 14)
+    spoiled = replace(rollout._view, obs=np.full_like(rollout._view.obs, 7.0))
+    read = rollout._read(spoiled)
+    assert (read.obs[:, 3, 14:] == 0).all()
+    assert (read.obs[:, :3] == 7).all()
+    assert (read.obs[:, 3, :14] == 7).all()
+
+
+def test_nothing_is_learned_from_what_is_no_number() -> None:
+    rollout = rollout_of("--config=iql")
+    step = rollout.env.step
+    reward = np.zeros((4, 4), np.float32)
+    reward[2, 1] = np.nan
+
+    def broken(actions: np.ndarray) -> object:
+        return replace(step(actions), reward=reward)
+
+    rollout.env.step = broken  # type: ignore[method-assign]
+    with pytest.raises(RunFailedError, match=r"The reward of PredatorPrey.* \(copy 2, agent 1\)"):
+        rollout.step(0)
+
+
+def test_a_role_needs_a_pool() -> None:
+    with pytest.raises(OmgError, match="Give opponent_pool=<folder>"):
+        rollout_of("--config=iql", "--learning_role=predator")
+
+
 def test_a_policy_of_one_role_is_not_loaded_into_another(pool: Path, tmp_path: Path) -> None:
     words = ["--config=iql", f"--opponent_pool={pool}", f"--local_results_path={tmp_path}"]
     run = train([*GAME, *words, "--learning_role=predator"]).folder
     with pytest.raises(OmgError, match="roles"):
         train([*GAME, *words, "--learning_role=prey", f"--checkpoint_path={run}"])
+    everybody = ["--config=iql", f"--local_results_path={tmp_path}", f"--checkpoint_path={run}"]
+    with pytest.raises(OmgError, match="roles"):
+        train([*GAME, *everybody])
     assert load_tensors(run / "models" / "last" / "agent.th")
 
 

@@ -188,9 +188,11 @@ def _recipe(options: Options) -> _Recipe:
     spec.order_enforce = False  # we never step before a reset
     steps = None
     if habits is None:
-        steps = limit = limit or args.pop("max_episode_steps", None) or spec.max_episode_steps
+        own_limit = args.pop("max_episode_steps", None)
+        steps = limit = limit or own_limit or spec.max_episode_steps
     else:
-        limit = limit or args.pop(habits.limit, None) or spec.kwargs.get(habits.limit)
+        own_limit = args.pop(habits.limit, None)
+        limit = limit or own_limit or spec.kwargs.get(habits.limit)
         args[habits.limit] = None if limit is None else limit + 1
     spec.kwargs.update(args)
     gymnasium = import_foreign("gymnasium")

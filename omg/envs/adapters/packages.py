@@ -94,7 +94,7 @@ def parallel_maker(key: str) -> Callable[..., Any]:
             "or package.module:Class for a class of your own."
         )
     module = import_foreign(package)
-    if hasattr(module, "__path__") and importlib.util.find_spec(f"{package}.{name}"):
+    if hasattr(module, "__path__") and _exists(f"{package}.{name}"):
         return _parallel_env(import_foreign(f"{package}.{name}"))
     own = vars(module).get(name)
     if isinstance(own, ModuleType):
@@ -103,7 +103,17 @@ def parallel_maker(key: str) -> Callable[..., Any]:
         return own  # type: ignore[no-any-return]
     known = [name.partition(":")[2] for name in parallel_environments(package)]
     known = known or submodules(package) or _classes(module)
+    if key in gymnasium_environments(package):
+        raise OmgError(f"{key} is a Gymnasium game. Use --env-config=gymnasium.")
     raise OmgError(f"{package} has no environment '{name}'{_near(name, known)}")
+
+
+def _exists(module: str) -> bool:
+    """Whether a module can be found; its parents may be missing or refuse to be imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _parallel_env(module: ModuleType) -> Callable[..., Any]:
@@ -135,6 +145,8 @@ def registered(key: str) -> tuple[Any, Callable[..., Any] | None]:
             f"env_args.key={key} names a PettingZoo environment in EPyMARL's way. Use "
             "--env-config=pettingzoo with env_args.key=package:module, e.g. mpe2:simple_spread_v3."
         )
+    if package and key in parallel_environments(package):
+        raise OmgError(f"{key} is a PettingZoo game. Use --env-config=pettingzoo.")
     known = [
         name
         for name, spec in gymnasium.registry.items()

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from omg.envs.arguments import parse_arguments
 
 PREDATOR, PREY = "predator", "prey"
 
-# Actions: none, left, right, down, up; the direction each pushes to.
-N_ACTIONS = 5
-DIRECTIONS = np.array([[0.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-
-# Sizes are radii. All bodies have mass 1.
+# Sizes are radii. The physics is that of omg/envs/particles.
 SIZE = {PREDATOR: 0.075, PREY: 0.05}
 ACCELERATION = {PREDATOR: 3.0, PREY: 4.0}
 MAX_SPEED = {PREDATOR: 1.0, PREY: 1.3}
@@ -25,11 +20,6 @@ CONTACT_DISTANCE = SIZE[PREDATOR] + SIZE[PREY]
 
 # Agents begin anywhere in [-1, 1]², obstacles in [-0.9, 0.9]².
 AGENT_SPREAD, OBSTACLE_SPREAD = 1.0, 0.9
-
-TIME_STEP = 0.1
-DAMPING = 0.25
-CONTACT_FORCE = 100.0
-CONTACT_MARGIN = 1e-3
 
 # Rewards: of one contact, and where the prey's penalty for leaving the field begins.
 CONTACT_REWARD = 10.0

@@ -11,7 +11,7 @@ from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns, check
 from omg.envs.particles.physics import N_ACTIONS, Doubles
 from omg.envs.spread.args import START_SPREAD, SpreadArgs
 from omg.envs.spread.frame import SpreadFrame, frame_of, frames_from_states
-from omg.envs.spread.render import SpreadScene
+from omg.envs.spread.render import SCENE
 from omg.envs.spread.world import World
 from omg.types import EnvSpec, FloatArray, Observation
 
@@ -21,7 +21,7 @@ COVERED = "covered"
 class SpreadEnv(ParticleEnv[SpreadFrame]):
     """Agents share out landmarks among themselves and keep out of each other's way."""
 
-    scene = SpreadScene()
+    scene = SCENE
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from omg.envs.particles.frame import ParticleFrame, places_of, points, reach_of, whole_episode
-from omg.envs.spread.args import COLLISION_DISTANCE, COVER_DISTANCE, SpreadArgs
+from omg.envs.spread.args import AGENT_SIZE, COLLISION_DISTANCE, COVER_DISTANCE, SpreadArgs
 from omg.types import FloatArray
 
 
@@ -37,7 +37,7 @@ def frame_of(
         things=points(landmarks),
         covered=tuple((gaps < COVER_DISTANCE).tolist()),
         contacts=tuple((int(a), int(b)) for a, b in np.argwhere(colliding)),
-        reach=reach_of(agents),
+        reach=reach_of(agents, AGENT_SIZE + 0.05),
         step=step,
         score=score or (0.0,) * args.n_agents,
         collisions=collisions,

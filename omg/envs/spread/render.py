@@ -11,10 +11,10 @@ from omg.envs.particles.scene import THEME, WHITE, Scene
 from omg.envs.spread.args import AGENT_SIZE, COVER_DISTANCE
 from omg.envs.spread.frame import SpreadFrame
 
-HALO, HALO_RIM = "#ffd23f", "#8a6a00"
+HALO, HALO_RIM = "#ffd23f", "#b88a00"
 # Wider than an agent that covers the landmark from the side.
 _HALO_RADIUS = COVER_DISTANCE + AGENT_SIZE + 0.03
-_OPACITY = 0.82
+_AGENT_OPACITY, _HALO_OPACITY = 0.78, 0.5
 
 
 class SpreadScene(Scene[SpreadFrame]):
@@ -33,24 +33,19 @@ class SpreadScene(Scene[SpreadFrame]):
         return shapes
 
     def lights(self, frame: SpreadFrame) -> list[tuple[list[Shape], bool]]:
-        """A halo with its landmark, for each that is covered."""
-        zoom, marks = self.scale(frame), self.things(frame)
-        return [
-            (
-                [
-                    disc(*self.at(frame, point), _HALO_RADIUS * zoom, fill=HALO, rim=HALO_RIM),
-                    *marks[2 * number : 2 * number + 2],
-                ],
-                covered,
-            )
-            for number, (point, covered) in enumerate(zip(frame.things, frame.covered, strict=True))
+        """A halo for each landmark, on while it is covered."""
+        radius = _HALO_RADIUS * self.scale(frame)
+        halos: list[list[Shape]] = [
+            [disc(*self.at(frame, point), radius, fill=HALO, rim=HALO_RIM, opacity=_HALO_OPACITY)]
+            for point in frame.things
         ]
+        return list(zip(halos, frame.covered, strict=True))
 
     def agent(self, frame: SpreadFrame, seat: int) -> list[Shape]:
         """A disc around (0, 0) with its seat's number."""
         radius = AGENT_SIZE * self.scale(frame)
         return [
-            disc(0, 0, radius, fill=self.colour(frame, seat), rim=WHITE, opacity=_OPACITY),
+            disc(0, 0, radius, fill=self.colour(frame, seat), rim=WHITE, opacity=_AGENT_OPACITY),
             Text(x=0, y=0, words=str(seat), size=0.8 * radius, fill=WHITE),
         ]
 
@@ -67,16 +62,13 @@ class SpreadScene(Scene[SpreadFrame]):
 def _cross(x: float, y: float, radius: float) -> Polygon:
     """An upright cross."""
     far, near = radius, 0.3 * radius
-    quarter = ((near, -far), (near, -near), (far, -near))
-    corners: list[tuple[float, float]] = []
-    for _ in range(4):
-        corners += quarter
-        quarter = tuple((-dy, dx) for dx, dy in quarter)  # type: ignore[assignment]
-    return Polygon(x=x, y=y, corners=tuple(corners), fill="ink")
+    right = ((near, -far), (near, -near), (far, -near), (far, near), (near, near), (near, far))
+    left = tuple((-dx, -dy) for dx, dy in right)
+    return Polygon(x=x, y=y, corners=right + left, fill="ink")
 
 
-_SCENE = SpreadScene()
-to_rgb = _SCENE.to_rgb
-to_svg = _SCENE.to_svg
-to_animated_svg = _SCENE.to_animated_svg
-write_gif = _SCENE.write_gif
+SCENE = SpreadScene()
+to_rgb = SCENE.to_rgb
+to_svg = SCENE.to_svg
+to_animated_svg = SCENE.to_animated_svg
+write_gif = SCENE.write_gif

@@ -1,0 +1,250 @@
+"""What environments of moving discs share: seeds, counters, restarts, snapshots, layouts, pictures.
+
+Actions: none, left, right, down, up. All are always available. The time limit truncates, nothing
+terminates.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omg.envs.contract import BatchedEnv
+from omg.envs.keys import WORD, Keys, copy_keys, draw_words, episode_keys
+from omg.envs.particles.frame import F
+from omg.envs.particles.physics import N_ACTIONS, Doubles, Particles
+from omg.envs.particles.scene import Scene
+from omg.types import (
+    BoolArray,
+    EnvSpec,
+    FinalObservation,
+    FloatArray,
+    IntArray,
+    Observation,
+    OmgError,
+    Snapshot,
+    TimeStep,
+)
+
+COLLISIONS = "collisions"
+
+
+class ParticleEnv(BatchedEnv, Generic[F]):
+    """Many copies of a game of moving discs; what a game adds is its world and `_outcome`."""
+
+    exact_snapshots = True
+    scene: ClassVar[Scene[Any]]
+
+    def __init__(
+        self,
+        *,
+        spec: EnvSpec,
+        world: Particles,
+        spread: Sequence[float],
+        counters: Mapping[str, float],
+        first_copy: int,
+    ) -> None:
+        """`spread` is, for each body, the half side of the square it begins in; `counters` are the
+        statistics, [B] each, with what they begin an episode with."""
+        n_copies = world.n_copies
+        self.spec = spec
+        self.n_copies = n_copies
+        self.first_copy = first_copy
+        self._particles = world
+        self._all = np.arange(n_copies)
+        self._spread = np.array(spread)[:, None, None]
+        self._seed: int | None = None
+        self._keys = np.zeros(n_copies, np.uint64)
+        self._episode = np.zeros(n_copies, np.int64)
+        self._steps = np.zeros(n_copies, np.int64)
+        self._score = np.zeros((spec.n_agents, n_copies))
+        self._start = dict(counters)
+        self._counters: dict[str, NDArray[Any]] = {
+            name: np.full(n_copies, start) for name, start in counters.items()
+        }
+
+    # --- what a game decides ---------------------------------------------------------------
+
+    @abstractmethod
+    def _outcome(self) -> Doubles:
+        """What every agent earns now, [N, B], after a move; brings the counters up to date."""
+
+    @abstractmethod
+    def frame(self, copy: int = 0) -> F:
+        """The situation of one copy, for pictures."""
+
+    @abstractmethod
+    def _frames(self, states: FloatArray, rewards: FloatArray) -> list[F]:
+        """The frames of an episode, from states [T + 1, S] and rewards [T, N]."""
+
+    # --- what all share --------------------------------------------------------------------
+
+    def reset(self, seed: int) -> Observation:
+        """Seed every copy and start its episode 0."""
+        self._set_seed(seed)
+        self._episode[:] = -1
+        return self.restart()
+
+    def restart(self) -> Observation:
+        """Abandon every running episode and start the next one of each copy."""
+        self._require_reset()
+        self._begin(self._all)
+        return self.observe()
+
+    def observe(self) -> Observation:
+        """What the agents see now."""
+        obs, state = self._particles.view()
+        return Observation(obs, state, self._avail(self.n_copies))
+
+    def step(self, actions: IntArray) -> TimeStep:
+        """Push, move, pay, and restart the copies that reached the limit."""
+        self._require_reset()
+        actions = np.asarray(actions, np.int64)
+        wanted = (self.n_copies, self.spec.n_agents)
+        if actions.shape != wanted or actions.view(np.uint64).max() >= N_ACTIONS:
+            raise ValueError(
+                f"Actions must be an array {wanted} of integers from 0 to {N_ACTIONS - 1}."
+            )
+        world = self._particles
+        world.move(actions)
+        self._steps += 1
+        reward = self._outcome()
+        self._score += reward
+        truncated = self._steps >= self.spec.episode_limit
+        info = {name: count.astype(np.float32) for name, count in self._counters.items()}
+        final = None
+        ended = truncated.nonzero()[0]
+        if ended.size:
+            final = FinalObservation(ended, *world.view(ended), self._avail(len(ended)))
+            self._begin(ended)
+        obs, state = world.view()
+        return TimeStep(
+            obs=obs,
+            state=state,
+            avail=self._avail(self.n_copies),
+            reward=np.ascontiguousarray(reward.T, dtype=np.float32),
+            terminated=np.zeros(self.n_copies, np.bool_),
+            truncated=truncated,
+            final=final,
+            info=info,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Counters and bodies; the layouts to come follow from the counters."""
+        return {
+            "seed": np.array(self._require_reset(), np.uint64),
+            "episode": self._episode.copy(),
+            "steps": self._steps.copy(),
+            "place": np.moveaxis(self._particles.place, -1, 0).copy(),
+            "velocity": np.moveaxis(self._particles.velocity, -1, 0).copy(),
+            "score": self._score.T.copy(),
+            **{name: count.copy() for name, count in self._counters.items()},
+        }
+
+    def restore(self, snapshot: Snapshot) -> Observation:
+        """Continue bit for bit where the snapshot was taken."""
+        place = np.moveaxis(snapshot["place"], 0, -1)
+        velocity = np.moveaxis(snapshot["velocity"], 0, -1)
+        world = self._particles
+        if place.shape != world.place.shape or velocity.shape != world.velocity.shape:
+            raise OmgError(
+                f"The snapshot does not fit {self.n_copies} copies of {self.spec.name}. "
+                f"Restore it with the arguments it was made with."
+            )
+        self._set_seed(int(snapshot["seed"]))
+        self._episode[:] = snapshot["episode"]
+        self._steps[:] = snapshot["steps"]
+        self._score[:] = snapshot["score"].T
+        for name, count in self._counters.items():
+            count[:] = snapshot[name]
+        world.put(self._all, place, velocity)
+        world.measure()
+        return self.observe()
+
+    def render(self, copy: int = 0) -> NDArray[np.uint8]:
+        """An RGB picture of one copy."""
+        return self.scene.to_rgb(self.frame(copy))
+
+    def draw_episode(self, stem: Path, states: FloatArray, rewards: FloatArray) -> list[Path]:
+        """Write an episode, states [T + 1, S] and rewards [T, N], as moving SVG and GIF."""
+        frames = self._frames(states, rewards)
+        svg, gif = stem.with_suffix(".svg"), stem.with_suffix(".gif")
+        svg.write_text(self.scene.to_animated_svg(frames), encoding="utf-8")
+        self.scene.write_gif(gif, frames)
+        return [svg, gif]
+
+    def _put_layout(
+        self, copy: int, place: Doubles, agent_vel: Sequence[Sequence[float]] | None, step: int
+    ) -> Observation:
+        """Put one copy's bodies to places [bodies, 2]; agents rest unless velocities are given."""
+        self._require_reset()
+        n, limit = self.spec.n_agents, self.spec.episode_limit
+        still = [(0.0, 0.0)] * n if agent_vel is None else agent_vel
+        velocity = checked_points("agent_vel", still, n)
+        if not 0 <= step < limit:
+            raise OmgError(f"`step` is {step}. Choose one from 0 to {limit - 1}.")
+        at = self._all[[copy]]
+        self._clear(at)
+        self._steps[at] = step
+        self._particles.put(at, place[:, :, None], velocity[:, :, None])
+        self._particles.measure()
+        return self.observe()
+
+    def _state_of(self, copy: int) -> FloatArray:
+        state: FloatArray = self._particles.view(self._all[[copy]])[1][0]
+        return state
+
+    def _avail(self, n_copies: int) -> BoolArray:
+        return np.ones((n_copies, self.spec.n_agents, N_ACTIONS), np.bool_)
+
+    def _clear(self, copies: IntArray) -> None:
+        self._steps[copies] = 0
+        self._score[:, copies] = 0.0
+        for name, count in self._counters.items():
+            count[copies] = self._start[name]
+
+    def _set_seed(self, seed: int) -> None:
+        self._seed = seed & WORD
+        self._keys = copy_keys(self._seed, self.first_copy + self._all)
+
+    def _require_reset(self) -> int:
+        if self._seed is None:
+            raise RuntimeError("Call reset before anything else.")
+        return self._seed
+
+    def _begin(self, copies: IntArray) -> None:
+        """Start the next episode of some copies, everybody at rest."""
+        self._episode[copies] += 1
+        self._clear(copies)
+        keys = episode_keys(self._keys[copies], self._episode[copies])
+        self._particles.put(copies, self._draw_places(keys), np.zeros((1, 1, 1)))
+        self._particles.measure()
+
+    def _draw_places(self, keys: Keys) -> Doubles:
+        """Uniform places [bodies, 2, E] for each episode key."""
+        bodies = len(self._spread)
+        words = draw_words(keys, 2 * bodies).T
+        unit = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        places: Doubles = (2.0 * unit - 1.0).reshape(bodies, 2, -1) * self._spread
+        return places
+
+
+def agent_columns(n_agents: int) -> tuple[tuple[int, ...], ...]:
+    """The columns of the state that describe each agent: x, y and velocity."""
+    return tuple(tuple(range(4 * seat, 4 * seat + 4)) for seat in range(n_agents))
+
+
+def checked_points(what: str, points: Sequence[Sequence[float]], count: int) -> Doubles:
+    """Points [count, 2], checked."""
+    found = np.asarray(points, np.float64)
+    found = found.reshape(0, 2) if found.size == 0 else found
+    if found.shape != (count, 2):
+        raise OmgError(f"`{what}` has shape {found.shape}. Give (x, y) for each of {count}.")
+    if not np.isfinite(found).all():
+        raise OmgError(f"`{what}` holds NaN or infinity. Give finite numbers.")
+    return found
