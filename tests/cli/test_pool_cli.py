@@ -81,8 +81,17 @@ def test_a_pool_is_filled_listed_and_split(runs: Path) -> None:
     out = done("list", "pools/demo")
     rows = [line.split("│")[1:-1] for line in out.splitlines() if line.startswith("│")]
     cells = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
-    assert cells["iql-s1-200"] == ["iql", "iql-s1", "1", "middle", "200", "own", "train"]
-    assert cells["qmix-s2-300"] == ["qmix", "qmix-s2", "2", "final", "300", "common", "train"]
+    assert cells["iql-s1-200"] == ["iql", "iql-s1", "1", "middle", "200", "own", "any", "train"]
+    assert cells["qmix-s2-300"] == [
+        "qmix",
+        "qmix-s2",
+        "2",
+        "final",
+        "300",
+        "common",
+        "any",
+        "train",
+    ]
     assert cells["script-nearest_food-0.05"][3:5] == ["noise 0.05", "-"]
     assert len(cells) == 7
 
