@@ -50,16 +50,20 @@ def some_seats_scheme(scheme: Scheme, seats: int) -> Scheme:
     return Scheme(fields, {**scheme.groups, "agents": seats}, scheme.derived)
 
 
+def _per_agent(name: str, spec: Field, value: Tensor) -> bool:
+    """Whether a field has a value for every agent; a common reward has one for all."""
+    return spec.group == "agents" or (name == "reward" and value.shape[-1] > 1)
+
+
 def seats_part(batch: EpisodeBatch, seats: Sequence[int]) -> tuple[EpisodeBatch, Tensor]:
     """Each episode with only some seats, the same in all, and those seats [B, n]."""
     chosen = torch.tensor(seats, device=batch.device)
     data: dict[str, Tensor] = {}
     for name, spec in batch.scheme.fields.items():
         value = batch.raw(name)
-        per_agent = spec.group == "agents" or (name == "reward" and value.shape[-1] > 1)
-        data[name] = (
-            value.index_select(1 if spec.episode_const else 2, chosen) if per_agent else value
-        )
+        if _per_agent(name, spec, value):
+            value = value.index_select(1 if spec.episode_const else 2, chosen)
+        data[name] = value
     scheme = some_seats_scheme(batch.scheme, len(seats))
     part = EpisodeBatch.from_data(scheme, data, batch.filled)
     return part, chosen.expand(len(batch), -1)
@@ -72,7 +76,7 @@ def learning_agent_part(batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor]:
     data: dict[str, Tensor] = {}
     for name, spec in batch.scheme.fields.items():
         value = batch.raw(name)
-        per_agent = spec.group == "agents" or (name == "reward" and value.shape[-1] > 1)
+        per_agent = _per_agent(name, spec, value)
         if per_agent and spec.episode_const:
             value = value[rows, seats].unsqueeze(1)
         elif per_agent:

@@ -214,12 +214,7 @@ class MultiModuleMAC(Controller):
         return {
             **fields,
             SEAT: Field(dtype=torch.int64, storage=torch.int16, episode_const=True),
-            "lineup": Field(
-                vshape=(self._spec.n_agents,),
-                dtype=torch.int64,
-                storage=torch.int16,
-                episode_const=True,
-            ),
+            **self._others.record_fields(),
         }
 
     def networks(self) -> Mapping[str, nn.Module]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from omg.components.scheme import Field
 from omg.controllers.base import Carry, StepView
 from omg.controllers.roster import OpponentGroup, Roster, SeatRows
 from omg.types import IntArray
@@ -31,6 +32,17 @@ class Others:
         for number, group in enumerate(self._roster.groups):
             carry[f"group_{number}"] = group.initial_carry(lead)
         return carry
+
+    def record_fields(self) -> Mapping[str, Field]:
+        """Who sat where, stored with every episode."""
+        return {
+            "lineup": Field(
+                vshape=(self._roster.n_agents,),
+                dtype=torch.int64,
+                storage=torch.int16,
+                episode_const=True,
+            )
+        }
 
     def seat(self, carry: Carry, rows: Tensor, members: IntArray) -> None:
         """Members [E, N] (-1: not theirs) sit down for the new episodes of some copies."""

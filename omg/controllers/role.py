@@ -78,14 +78,7 @@ class RoleMAC(BasicMAC):
         return Acted(actions, carry)
 
     def record_fields(self) -> Mapping[str, Field]:
-        return {
-            "lineup": Field(
-                vshape=(self._roster.n_agents,),
-                dtype=torch.int64,
-                storage=torch.int16,
-                episode_const=True,
-            )
-        }
+        return self._others.record_fields()
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "roles": [self._role]}

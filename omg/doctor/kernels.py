@@ -17,7 +17,7 @@ def kernel_lines() -> list[Line]:
     """The compiler and both kernels; without them torch does the same, slower."""
     try:
         importlib.import_module("torch")
-    except Exception:
+    except Exception:  # whatever breaks torch, the doctor goes on and says so
         detail = "not examined, because torch cannot be imported"
         return [_compiler(), Line("speed", "kernels", "missing", detail, "see torch above")]
     with _silent("omg.kernels"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from omg.types import OmgError
 
 if TYPE_CHECKING:
+    from PIL import Image
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont
 
@@ -261,17 +261,27 @@ def write_gif(
     images = [Image.fromarray(picture) for picture in pictures]
     palette = images[busiest].quantize(colours)
     images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    save_gif(path, images, seconds_per_step=seconds_per_step, rest=rest)
+
+
+def save_gif(
+    path: Path, images: Sequence[Image.Image], *, seconds_per_step: float, rest: int
+) -> None:
+    """Images as an animated GIF that appears in one go."""
     step = round(1000 * seconds_per_step)
-    data = io.BytesIO()
-    images[0].save(
-        data,
-        format="GIF",
-        save_all=True,
-        append_images=images[1:],
-        duration=[step] * (len(images) - 1) + [rest * step],
-        loop=0,
-    )
-    path.write_bytes(data.getvalue())
+    part = path.with_name(f".{path.name}.part")
+    try:
+        images[0].save(
+            part,
+            format="GIF",
+            save_all=True,
+            append_images=images[1:],
+            duration=[step] * (len(images) - 1) + [rest * step],
+            loop=0,
+        )
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=32)

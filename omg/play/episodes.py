@@ -15,6 +15,7 @@ from omg.catalogue import Choice, Showing, open_env, showing_of
 from omg.components.learning_agent import SEAT
 from omg.components.scheme import environment_scheme
 from omg.components.seeding import SeedTree
+from omg.envs.drawing import save_gif
 from omg.evaluation.replay import save_replays
 from omg.evaluation.testing import play_episodes
 from omg.play.players import Players, players_of
@@ -146,18 +147,5 @@ def write_pictures(path: Path, pictures: Sequence[NDArray[np.uint8]]) -> Path:
     images = [Image.fromarray(np.ascontiguousarray(picture)) for picture in pictures]
     for image in images:
         image.thumbnail((LARGEST, LARGEST))
-    step = round(1000 * SECONDS_PER_STEP)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        images[0].save(
-            part,
-            format="GIF",
-            save_all=True,
-            append_images=images[1:],
-            duration=[step] * (len(images) - 1) + [3 * step],
-            loop=0,
-        )
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    save_gif(path, images, seconds_per_step=SECONDS_PER_STEP, rest=3)
     return path

@@ -152,7 +152,7 @@ class Hunt:
             values = self._observations()
             return np.concatenate([values.get(a, np.zeros(2)) for a in self.possible_agents])
         if self.kind == "failing":
-            raise NotImplementedError("not written yet")
+            raise NotImplementedError("not written yet")  # as PettingZoo's base class does
         width = 5 if self.kind == "changing" and self.time == 3 else 4
         return np.full(width, self.time + 0.5)
 
