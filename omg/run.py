@@ -15,18 +15,20 @@ from typing import Any
 import torch
 
 from omg.components.replay_buffer import ReplayBuffer
-from omg.components.scheme import environment_scheme
+from omg.components.scheme import Scheme, environment_scheme
 from omg.components.seeding import SeedTree
 from omg.config.schema import Config
-from omg.controllers import controller_class
-from omg.envs import make_batched
+from omg.controllers import Controller, controller_class
+from omg.envs import BatchedEnv, make_batched
 from omg.envs.registry import environment_versions
 from omg.evaluation.replay import check_can_replay, save_replays
 from omg.evaluation.testing import run_test
 from omg.learners import LEARNERS
 from omg.learners.am_learner import ACCURACY, check_accuracy
 from omg.runners import RUNNERS
+from omg.runners.assembly import episode_scheme, make_rollout
 from omg.runners.builders import copies_in_tests, copies_in_training
+from omg.runners.overlap import Collector, CollectorProcess, Link
 from omg.runners.rollout import Rollout
 from omg.runners.waves import Waves
 from omg.storage.files import load_tensors, write_text
@@ -97,6 +99,11 @@ def sanity_check(config: Config) -> None:
         raise OmgError("evaluate needs a model. Give checkpoint_path=<run or models folder>.")
     if config.resume and (config.evaluate or config.checkpoint_path):
         raise OmgError("resume continues a run as it was. Leave out evaluate and checkpoint_path.")
+    if config.collect_ahead and LEARNERS[config.learner].able.on_policy:
+        raise OmgError(
+            f"learner={config.learner} learns only from what its present policy played, and "
+            f"collect_ahead={config.collect_ahead} plays with older weights. Set collect_ahead=0."
+        )
 
 
 def model_meta(config: Config, spec: EnvSpec, policy: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,12 +177,10 @@ class Run:
             torch.set_num_threads(config.torch_threads)
         self.device = device = choose_device(config)
         seeds = SeedTree(config.seed)
-        make_copies = RUNNERS[config.runner]
-        train_env = make_copies(config, copies_in_training(config))
-        self._cleanup.callback(train_env.close)
-        test_env = make_copies(config, copies_in_tests(config))
-        self._cleanup.callback(test_env.close)
-        self.spec = spec = train_env.spec
+        overlapped = config.collect_ahead > 0 and not config.evaluate
+        played = self._start_collector() if overlapped else self._copies(copies_in_training(config))
+        test_env = self._copies(copies_in_tests(config))
+        self.spec = spec = test_env.spec
         if config.save_replay:
             probe = make_batched(config.env, config.env_args, n_copies=1)
             self._cleanup.callback(probe.close)
@@ -184,11 +189,7 @@ class Run:
         torch.manual_seed(seeds.integer("weights"))
         mac = controller_class(config)(config=config, spec=spec, device=device)
         learner = LEARNERS[config.learner](config=config, spec=spec, mac=mac, device=device)
-        fields = environment_scheme(
-            spec, common_reward=config.common_reward, buffer_dtype=config.buffer_dtype
-        )
-        scheme = fields.extend(mac.record_fields())
-        tested = mac.recording()
+        scheme = episode_scheme(config, spec, mac)
         numbers = EffectiveNumbers.of(config, learner, spec.n_agents)
         on_policy = learner.able.on_policy
         buffer = ReplayBuffer(
@@ -197,27 +198,19 @@ class Run:
             max_seq_length=spec.episode_limit + 1,
             device="cpu" if config.buffer_cpu_only else device,
         )
-        shared: dict[str, Any] = {
-            "seeds": seeds,
-            "device": device,
-            "common_reward": config.common_reward,
-            "reward_scalarisation": config.reward_scalarisation,
-            "gamma": config.gamma,
-        }
-        rollout = Rollout(env=train_env, mac=mac, scheme=scheme, stream="train", **shared)
         self.parts = Parts(
             config=config,
             mac=mac,
             learner=learner,
             buffer=buffer,
-            rollout=Waves(rollout) if on_policy else rollout,
-            tester=Rollout(
+            rollout=self._rollout(played, mac, scheme, waves=on_policy),
+            tester=make_rollout(
+                config,
                 env=test_env,
-                mac=tested,
-                scheme=fields.extend(tested.record_fields()),
+                mac=mac.recording(),
                 stream="test",
+                device=device,
                 greedy=config.test_greedy,
-                **shared,
             ),
             sampler=seeds.numpy("replay"),
             numbers=numbers,
@@ -226,10 +219,33 @@ class Run:
         )
         self.console.total = self.parts.numbers.t_max
 
+    def _copies(self, n_copies: int) -> BatchedEnv:
+        env = RUNNERS[self.config.runner](self.config, n_copies)
+        self._cleanup.callback(env.close)
+        return env
+
+    def _start_collector(self) -> Link:
+        """Before anything else is built: it takes a while to import everything."""
+        process = CollectorProcess(self.config)
+        self._cleanup.callback(process.end, grace=0.0)
+        return process
+
+    def _rollout(
+        self, played: BatchedEnv | Link, mac: Controller, scheme: Scheme, *, waves: bool
+    ) -> Rollout | Waves | Collector:
+        """Who makes the training episodes: this process or, where that is given, another one."""
+        config = self.config
+        if isinstance(played, Link):
+            collector = Collector(played, config=config, mac=mac, scheme=scheme)
+            self._cleanup.callback(collector.close)
+            return collector
+        rollout = make_rollout(config, env=played, mac=mac, stream="train", device=self.device)
+        return Waves(rollout) if waves else rollout
+
     def _header(self, state: str) -> None:
         config, spec, parts = self.config, self.spec, self.parts
         weights = sum(p.numel() for n in parts.learner.networks().values() for p in n.parameters())
-        copies, test_copies = parts.rollout.env.n_copies, parts.tester.env.n_copies
+        copies, test_copies = copies_in_training(config), parts.tester.env.n_copies
         rows = {
             "run": str(self.folder.path),
             **self._notes,
@@ -249,10 +265,20 @@ class Run:
                 "rollouts": f"runner {config.runner}, {copies} "
                 f"{'copy' if copies == 1 else 'copies'}, {parts.numbers.t_max:,} steps, "
                 f"seed {config.seed}",
+                "overlap": self._overlap_row(),
                 **self._learning_rows(),
             }
         rows = {name: value for name, value in rows.items() if value}
         self.console.header(f"{state} {config.name} on {config.env}", rows)
+
+    def _overlap_row(self) -> str:
+        ahead = self.config.collect_ahead
+        if not ahead:
+            return ""
+        return (
+            "episodes are played in a process of their own, with weights at most "
+            f"{ahead} hand-over{'s'[: ahead != 1]} old (collect_ahead={ahead})"
+        )
 
     def _learning_rows(self) -> dict[str, str]:
         parts = self.parts

@@ -23,6 +23,7 @@ from omg.controllers.base import Controller
 from omg.evaluation.testing import concatenate, run_test
 from omg.learners.base import Learner, Metrics, Progress
 from omg.runners.builders import copies_in_training
+from omg.runners.overlap import Collector
 from omg.runners.rollout import EpisodeStats, Finished, Rollout
 from omg.runners.waves import Waves
 from omg.storage.models import prune_models, save_models
@@ -142,7 +143,7 @@ class Parts:
     mac: Controller
     learner: Learner
     buffer: ReplayBuffer
-    rollout: Rollout | Waves
+    rollout: Rollout | Waves | Collector
     tester: Rollout
     sampler: np.random.Generator
     numbers: EffectiveNumbers

@@ -138,6 +138,7 @@ class RolloutSection(Section):
     worker_timeout: Positive
     on_worker_failure: Literal["stop", "restart"]
     max_worker_restarts: Steps
+    collect_ahead: Annotated[Whole, Field(ge=0, le=64)]
 
 
 class ReplaySection(Section):
