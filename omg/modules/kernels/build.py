@@ -18,7 +18,10 @@ import torch
 log = logging.getLogger("omg.kernels")
 
 # No -ffast-math: rounding by a magic constant must stay as written.
-FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-std=gnu11")
+FLAGS = (
+    *("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno"),
+    *("-fPIC", "-shared", "-std=gnu11"),
+)
 
 
 def _cpu() -> str:

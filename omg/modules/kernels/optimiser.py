@@ -1,0 +1,126 @@
+"""Clipping, Adam and RMSprop in one call each: for small networks torch spends its time between
+the operations. State and formulas are torch's; so are all cases the kernel does not take."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from omg.modules.kernels.build import load_library
+
+
+def _table(tensors: Iterable[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    pointers = [tensor.data_ptr() for tensor in tensors]
+    return (ctypes.c_void_p * len(pointers))(*pointers)
+
+
+def _sizes(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(tensors))(*(tensor.numel() for tensor in tensors))
+
+
+def _plain(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    library, _ = load_library("optimiser.c")
+    if library is not None:
+        numbers = [ctypes.c_double] * 4
+        library.clip_gradients.restype = ctypes.c_float
+        library.clip_gradients.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_float]
+        library.adam_step.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 6, *numbers]
+        library.rmsprop_step.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 5, *numbers[:3]]
+    return library
+
+
+def _kernel(parameters: Sequence[Tensor]) -> ctypes.CDLL | None:
+    """The library, where it takes these parameters and their gradients."""
+    for parameter in parameters:
+        if not _plain(parameter) or parameter.grad is None or not _plain(parameter.grad):
+            return None
+    return _library()
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> Tensor:
+    """The norm of all gradients together; they are scaled down where it is above `limit`."""
+    used = [parameter for parameter in parameters if parameter.grad is not None]
+    library = _kernel(used)
+    if library is None or not used:
+        norm: Tensor = nn.utils.clip_grad_norm_(parameters, limit, foreach=True)
+        return norm
+    grads = [parameter.grad for parameter in used if parameter.grad is not None]
+    return torch.tensor(library.clip_gradients(len(used), _table(grads), _sizes(grads), limit))
+
+
+class _OneCall(torch.optim.Optimizer):
+    """A step over all parameters of a group in one call, where the kernel takes them."""
+
+    _function: str
+    _moments: tuple[str, ...]
+    _simple: tuple[str, ...]  # settings that must be off
+
+    def _numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
+        """The settings the kernel is given."""
+        raise AssertionError("every optimiser has its own")
+
+    def _step_in_one_call(self) -> bool:
+        """False: nothing was done, torch's own step is needed."""
+        used = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        plain = not any(group[name] for group in self.param_groups for name in self._simple)
+        library = _kernel(used) if plain else None
+        if library is None:
+            return False
+        for group in self.param_groups:
+            own = [p for p in group["params"] if p.grad is not None]
+            states = [self._state_of(parameter) for parameter in own]
+            getattr(library, self._function)(
+                *(len(own), _table(own), _table(p.grad for p in own)),
+                *(_table(state[name] for state in states) for name in (*self._moments, "step")),
+                *(_sizes(own), *self._numbers(group)),
+            )
+            torch.autograd.graph.increment_version(own)
+        return True
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            for name in self._moments:
+                state[name] = torch.zeros_like(parameter)
+        return state
+
+
+class FastAdam(_OneCall, torch.optim.Adam):
+    """torch's Adam, in one call on a CPU."""
+
+    _function, _moments = "adam_step", ("exp_avg", "exp_avg_sq")
+    _simple = ("weight_decay", "amsgrad", "maximize")
+
+    def _numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
+        return group["lr"], *group["betas"], group["eps"]
+
+    def step(self, closure: Any = None) -> Any:
+        if closure is None and self._step_in_one_call():
+            return None
+        return super().step(closure)
+
+
+class FastRMSprop(_OneCall, torch.optim.RMSprop):
+    """torch's RMSprop, in one call on a CPU."""
+
+    _function, _moments = "rmsprop_step", ("square_avg",)
+    _simple = ("weight_decay", "momentum", "centered", "maximize")
+
+    def _numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
+        return group["lr"], group["alpha"], group["eps"]
+
+    def step(self, closure: Any = None) -> Any:
+        if closure is None and self._step_in_one_call():
+            return None
+        return super().step(closure)
