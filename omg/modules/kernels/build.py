@@ -11,9 +11,11 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 log = logging.getLogger("omg.kernels")
 
@@ -62,6 +64,17 @@ def _compile(compiler: str, source: Path, target: Path, flags: tuple[str, ...]) 
         os.replace(name, target)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
+    """Where a tensor's numbers lie; the tensor must live as long as it is used."""
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+
+
+def pointers(tensors: Iterable[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    """An array of them."""
+    found = [tensor.data_ptr() for tensor in tensors]
+    return (ctypes.c_void_p * len(found))(*found)
 
 
 @functools.cache

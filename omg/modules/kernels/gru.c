@@ -17,11 +17,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "vector.h"
+#include "tiles.h"
 
-#define CHUNK 3   /* vectors that a tile of the backward products is wide */
 #define GATHER 64 /* rows whose weight gradient is summed at once */
-#define GM (VL == 16 ? 12 : 6) /* gate rows of a tile of the weight gradient; divides 48 */
 
 int gru_lanes(void) { return VL; }
 
@@ -47,62 +45,6 @@ void gru_pack(int I, int H, const float *w_ih, const float *w_hh, const float *b
         p[3 * H + i] = b_hh[2 * H + i];
     }
 }
-
-/* out (+)= d w for M rows and N vectors of columns: d [K] with rows `stride` apart, w [K][N VL]. */
-INLINE void product_tile(const int M, const int N, int K, const float *restrict w,
-                         const float *restrict d, int stride, float *restrict out, int width,
-                         int add) {
-    vec c[MR][CHUNK];
-#pragma GCC unroll 8
-    for (int i = 0; i < M; i++)
-#pragma GCC unroll 3
-        for (int j = 0; j < N; j++) {
-            c[i][j] = splat(0.0f);
-            if (add) c[i][j] = LOAD(out + (size_t)i * width + j * VL);
-        }
-    for (int k = 0; k < K; k++, w += N * VL, d++) {
-        vec b[CHUNK];
-#pragma GCC unroll 3
-        for (int j = 0; j < N; j++) {
-            b[j] = LOAD(w + j * VL);
-            PIN(b[j]);
-        }
-#pragma GCC unroll 8
-        for (int i = 0; i < M; i++) {
-            const vec v = splat(d[(size_t)i * stride]);
-#pragma GCC unroll 3
-            for (int j = 0; j < N; j++) c[i][j] += v * b[j];
-        }
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < M; i++)
-#pragma GCC unroll 3
-        for (int j = 0; j < N; j++) STORE(out + (size_t)i * width + j * VL, c[i][j]);
-}
-
-typedef void (*tile)(int K, const float *w, const float *d, int stride, float *out, int width,
-                     int add);
-/* One function each, as a compiler that sees more at once runs out of registers. */
-#define TILE(M, N)                                                                                 \
-    static __attribute__((noinline)) void tile_##M##_##N(int K, const float *w, const float *d,    \
-                                                         int stride, float *out, int width,        \
-                                                         int add) {                                \
-        product_tile(M, N, K, w, d, stride, out, width, add);                                      \
-    }
-#define TILES_OF(M) TILE(M, 1) TILE(M, 2) TILE(M, 3)
-#define NAMES_OF(M) {NULL, tile_##M##_1, tile_##M##_2, tile_##M##_3}
-TILES_OF(1) TILES_OF(2) TILES_OF(3) TILES_OF(4)
-#if MR == 8
-TILES_OF(5) TILES_OF(6) TILES_OF(7) TILES_OF(8)
-#endif
-static const tile TILES[MR + 1][CHUNK + 1] = {
-    {NULL}, NAMES_OF(1), NAMES_OF(2), NAMES_OF(3), NAMES_OF(4),
-#if MR == 8
-    NAMES_OF(5), NAMES_OF(6), NAMES_OF(7), NAMES_OF(8),
-#endif
-};
-
-INLINE int smaller(int a, int b) { return a < b ? a : b; }
 
 /* One step of `rows` (at most MR) rows and VL units: x [I], h, out [H] and saved [4H] a row. */
 static void forward_tile(int rows, int I, int H, int unit, const float *panel, const float *bias,
@@ -171,85 +113,17 @@ void gru_forward(int T, const int64_t *sizes, const int64_t *offsets, int I, int
         }
 }
 
-/* Columns of a product that are computed: n rounded up to whole vectors. */
-INLINE int padded(int n) { return (n + VL - 1) / VL * VL; }
-
-/* Floats of the weights for gru_backward. */
-int64_t gru_packed_back_size(int I, int H) { return 3LL * H * (padded(I) + H); }
-
-static float *pack_chunks(int H, int columns, int width, const int *order, const float *w,
-                          float *p) {
-    for (int first = 0; first < columns; first += CHUNK * VL) {
-        const int wide = smaller(CHUNK * VL, columns - first);
-        for (int gate = 0; gate < 3; gate++)
-            for (int k = 0; k < H; k++) {
-                const float *row = w + ((size_t)order[gate] * H + k) * width;
-                for (int i = first; i < first + wide; i++) *p++ = i < width ? row[i] : 0.0f;
-            }
-    }
-    return p;
-}
+/* Floats of the weights for gru_backward, and for turning them. */
+int64_t gru_packed_back_size(int I, int H) { return 3LL * H * (padded(I) + H + I); }
 
 /* W_hh in chunks of columns [3H][wide], gates r, z, n; then W_ih likewise, gates n, r, z: the
  * orders in which the gradients of the gates lie in a row of `d` below. */
 void gru_pack_back(int I, int H, const float *w_ih, const float *w_hh, float *packed) {
-    static const int natural[3] = {0, 1, 2}, shifted[3] = {2, 0, 1};
-    float *p = pack_chunks(H, H, H, natural, w_hh, packed);
-    pack_chunks(H, padded(I), I, shifted, w_ih, p);
-}
-
-/* out [rows][width] (+)= d [rows][3H, rows 4H apart] times packed chunks of `width` columns. */
-static void product(int rows, int H, int width, const float *packed, const float *d, float *out,
-                    int add) {
-    const int K = 3 * H;
-    for (int first = 0; first < width; first += CHUNK * VL) {
-        const int wide = smaller(CHUNK, (width - first) / VL);
-        const float *w = packed + (size_t)first * K;
-        for (int row = 0; row < rows; row += MR)
-            TILES[smaller(MR, rows - row)][wide](K, w, d + (size_t)row * 4 * H, 4 * H,
-                                                 out + (size_t)row * width + first, width, add);
-    }
-}
-
-/* GM rows of sum += dᵀ v over `rows` rows, N vectors wide; d rows 4H apart, v rows `width`. */
-INLINE void gradient_tile(const int N, int rows, int H, const float *restrict d,
-                          const float *restrict v, int width, float *restrict sum) {
-    vec c[GM][2];
-#pragma GCC unroll 12
-    for (int i = 0; i < GM; i++)
-#pragma GCC unroll 2
-        for (int j = 0; j < N; j++) c[i][j] = LOAD(sum + (size_t)i * width + j * VL);
-    for (int k = 0; k < rows; k++, d += 4 * H, v += width) {
-        vec b[CHUNK];
-#pragma GCC unroll 2
-        for (int j = 0; j < N; j++) {
-            b[j] = LOAD(v + j * VL);
-            PIN(b[j]);
-        }
-#pragma GCC unroll 12
-        for (int i = 0; i < GM; i++) {
-            const vec s = splat(d[i]);
-#pragma GCC unroll 2
-            for (int j = 0; j < N; j++) c[i][j] += s * b[j];
-        }
-    }
-#pragma GCC unroll 12
-    for (int i = 0; i < GM; i++)
-#pragma GCC unroll 2
-        for (int j = 0; j < N; j++) STORE(sum + (size_t)i * width + j * VL, c[i][j]);
-}
-
-/* sum [3H][width] += dᵀ v. */
-static void gradient(int rows, int H, const float *d, const float *v, int width, float *sum) {
-    int column = 0;
-    for (; column + 2 * VL <= width; column += 2 * VL)
-        for (int gate = 0; gate < 3 * H; gate += GM)
-            gradient_tile(2, rows, H, d + gate, v + column, width,
-                          sum + (size_t)gate * width + column);
-    for (; column < width; column += VL)
-        for (int gate = 0; gate < 3 * H; gate += GM)
-            gradient_tile(1, rows, H, d + gate, v + column, width,
-                          sum + (size_t)gate * width + column);
+    float *p = pack_chunks(3 * H, H, w_hh, H, 1, packed);
+    float *turned = packed + (size_t)3 * H * (H + padded(I));
+    memcpy(turned, w_ih + (size_t)2 * H * I, sizeof(float) * H * I);
+    memcpy(turned + (size_t)H * I, w_ih, sizeof(float) * 2 * H * I);
+    pack_chunks(3 * H, I, turned, I, 1, p);
 }
 
 /* The gates of one row and step: d = gradients of (n, r, z, a); carry becomes dh * z. */
@@ -282,17 +156,6 @@ int64_t gru_scratch_size(int I, int H, int parts) {
     return (int64_t)(parts * (sum_size(I, H) + work));
 }
 
-static void copy_rows(int rows, int width, int wide, const float *from, float *to) {
-    if (width == wide) {
-        memcpy(to, from, sizeof(float) * rows * width);
-        return;
-    }
-    for (int row = 0; row < rows; row++) {
-        memcpy(to + (size_t)row * wide, from + (size_t)row * width, sizeof(float) * width);
-        memset(to + (size_t)row * wide + width, 0, sizeof(float) * (wide - width));
-    }
-}
-
 /* dout [P,H] -> dx [P,I] (or NULL), dh0 [R,H], gradients of w_ih, w_hh, b_ih, b_hh. */
 void gru_backward(int T, const int64_t *sizes, const int64_t *offsets, int I, int H, int parts,
                   const float *dout, const float *x, const float *h0, const float *packed,
@@ -320,8 +183,8 @@ void gru_backward(int T, const int64_t *sizes, const int64_t *offsets, int I, in
                 const int rows = smaller(size, (int)sizes[t] - first);
                 if (rows <= 0) continue;
                 if (gathered + rows > GATHER) {
-                    gradient(gathered, H, d + H, hs, H, sum_hh);
-                    gradient(gathered, H, d, xs, wide, sum_ih);
+                    outer_product(gathered, 3 * H, d + H, 4 * H, hs, H, H, sum_hh);
+                    outer_product(gathered, 3 * H, d, 4 * H, xs, wide, wide, sum_ih);
                     gathered = 0;
                 }
                 const size_t at = offsets[t] + first;
@@ -331,11 +194,11 @@ void gru_backward(int T, const int64_t *sizes, const int64_t *offsets, int I, in
                     backward_gates(H, dout + (at + row) * H, h + (size_t)row * H,
                                    saved + (at + row) * 4 * H, now + (size_t)row * 4 * H,
                                    carry + (size_t)row * H, bias);
-                product(rows, H, H, packed, now + H, carry, 1);
+                product(rows, 3 * H, H, packed, now + H, 4 * H, carry, H, 1);
                 if (dx && wide == I) {
-                    product(rows, H, I, packed_ih, now, dx + at * I, 0);
+                    product(rows, 3 * H, I, packed_ih, now, 4 * H, dx + at * I, I, 0);
                 } else if (dx) {
-                    product(rows, H, wide, packed_ih, now, dxs, 0);
+                    product(rows, 3 * H, wide, packed_ih, now, 4 * H, dxs, wide, 0);
                     for (int row = 0; row < rows; row++)
                         memcpy(dx + (at + row) * I, dxs + (size_t)row * wide, sizeof(float) * I);
                 }
@@ -344,8 +207,8 @@ void gru_backward(int T, const int64_t *sizes, const int64_t *offsets, int I, in
                 gathered += rows;
             }
         }
-        gradient(gathered, H, d + H, hs, H, sum_hh);
-        gradient(gathered, H, d, xs, wide, sum_ih);
+        outer_product(gathered, 3 * H, d + H, 4 * H, hs, H, H, sum_hh);
+        outer_product(gathered, 3 * H, d, 4 * H, xs, wide, wide, sum_ih);
     }
     memset(dw_hh, 0, sizeof(float) * 3 * H * H);
     memset(dw_ih, 0, sizeof(float) * 3 * H * I);

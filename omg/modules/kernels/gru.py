@@ -10,13 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from omg.modules.kernels.build import load_library, log
+from omg.modules.kernels.build import load_library, log, pointer
 
 Weights = Sequence[Tensor]  # w_ih, w_hh, b_ih, b_hh
-
-
-def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
 
 
 class GRUKernel:
@@ -48,12 +44,12 @@ class GRUKernel:
         out = torch.empty(len(x), hidden)
         saved = torch.empty(len(x), 4 * hidden) if keep else None
         packed = torch.empty(library.gru_packed_size(width, hidden))
-        library.gru_pack(width, hidden, *map(_pointer, (*weights, packed)))
+        library.gru_pack(width, hidden, *map(pointer, (*weights, packed)))
         offsets = torch.cumsum(sizes, 0) - sizes
         library.gru_forward(
-            *(len(sizes), _pointer(sizes), _pointer(offsets)),
+            *(len(sizes), pointer(sizes), pointer(offsets)),
             *(width, hidden, torch.get_num_threads()),
-            *map(_pointer, (x, h0, packed, out, saved)),
+            *map(pointer, (x, h0, packed, out, saved)),
         )
         return out, saved
 
@@ -76,13 +72,13 @@ class GRUKernel:
         dh0 = torch.empty_like(h0)
         found = [torch.empty_like(weight) for weight in weights]
         packed = torch.empty(library.gru_packed_back_size(width, hidden))
-        library.gru_pack_back(width, hidden, *map(_pointer, (*weights[:2], packed)))
+        library.gru_pack_back(width, hidden, *map(pointer, (*weights[:2], packed)))
         scratch = torch.empty(library.gru_scratch_size(width, hidden, parts))
         offsets = torch.cumsum(sizes, 0) - sizes
         library.gru_backward(
-            *(len(sizes), _pointer(sizes), _pointer(offsets)),
+            *(len(sizes), pointer(sizes), pointer(offsets)),
             *(width, hidden, parts),
-            *map(_pointer, (dout, x, h0, packed, out, saved, dx, dh0, *found, scratch)),
+            *map(pointer, (dout, x, h0, packed, out, saved, dx, dh0, *found, scratch)),
         )
         return dx, dh0, found
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from omg.modules.kernels.build import load_library
-
-
-def _table(tensors: Iterable[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    pointers = [tensor.data_ptr() for tensor in tensors]
-    return (ctypes.c_void_p * len(pointers))(*pointers)
+from omg.modules.kernels.build import load_library, pointers
 
 
 def _sizes(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_int64]:
@@ -55,7 +50,7 @@ def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> Tensor:
         norm: Tensor = nn.utils.clip_grad_norm_(parameters, limit, foreach=True)
         return norm
     grads = [parameter.grad for parameter in used if parameter.grad is not None]
-    return torch.tensor(library.clip_gradients(len(used), _table(grads), _sizes(grads), limit))
+    return torch.tensor(library.clip_gradients(len(used), pointers(grads), _sizes(grads), limit))
 
 
 class _OneCall(torch.optim.Optimizer):
@@ -80,8 +75,8 @@ class _OneCall(torch.optim.Optimizer):
             own = [p for p in group["params"] if p.grad is not None]
             states = [self._state_of(parameter) for parameter in own]
             getattr(library, self._function)(
-                *(len(own), _table(own), _table(p.grad for p in own)),
-                *(_table(state[name] for state in states) for name in (*self._moments, "step")),
+                *(len(own), pointers(own), pointers(p.grad for p in own)),
+                *(pointers(state[name] for state in states) for name in (*self._moments, "step")),
                 *(_sizes(own), *self._numbers(group)),
             )
             torch.autograd.graph.increment_version(own)
