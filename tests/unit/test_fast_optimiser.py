@@ -132,7 +132,7 @@ def test_without_a_compiler_and_in_double_precision_torch_does_the_work(
 ) -> None:
     for double in (True, False):
         if not double:
-            monkeypatch.setattr(module, "_library", lambda: None)
+            monkeypatch.setattr(module, "optimiser_kernel", lambda: (None, "none"))
         pairs = [
             [
                 nn.Parameter(p.detach().to(torch.float64 if double else torch.float32))

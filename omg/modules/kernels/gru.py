@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from omg.modules.kernels.build import load_library, log, pointer
+from omg.modules.kernels.build import Found, load_kernel, pointer, switched
 
 Weights = Sequence[Tensor]  # w_ih, w_hh, b_ih, b_hh
 
@@ -138,18 +137,7 @@ def _self_test(kernel: GRUKernel) -> float:
     return max(float((a - b).detach().abs().max()) for a, b in pairs)
 
 
-@functools.cache
-def gru_kernel() -> tuple[GRUKernel | None, str]:
-    """The kernel after its self-test, or None and the reason; decided once per process."""
-    library, reason = load_library("gru.c")
-    if library is None:
-        log.warning("The fast GRU is not used (%s); torch's own does the same, slower.", reason)
-        return None, reason
-    kernel = GRUKernel(library)
-    with torch.inference_mode(False):
-        error = _self_test(kernel)
-    if error > 1e-3:
-        reason = f"its self-test was off by {error:.2g}"
-        log.warning("The fast GRU is not used (%s); torch's own does the same, slower.", reason)
-        return None, reason
-    return kernel, reason
+@switched
+def gru_kernel() -> Found[GRUKernel]:
+    """The kernel after its self-test, or None and the reason."""
+    return load_kernel("gru.c", GRUKernel, _self_test)

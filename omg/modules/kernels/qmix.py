@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from omg.modules.kernels.build import load_library, pointer, pointers
+from omg.modules.kernels.build import Found, load_kernel, pointer, pointers, switched
 
 
 class QMixKernel:
@@ -114,8 +113,38 @@ def run_qmix(
     return kernel.forward(values, state, weights, keep=False)[0]
 
 
-@functools.cache
-def qmix_kernel() -> QMixKernel | None:
-    """The kernel, or None where it cannot be had."""
-    library, _ = load_library("qmix.c")
-    return None if library is None else QMixKernel(library)
+def mix(values: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """The same in torch: values [..., N], state [..., S] -> [..., 1]."""
+    linear = torch.nn.functional.linear
+    a1, b1, c1, d1, a2, b2, c2, d2, a3, b3, a4, b4, c4, d4 = weights
+    w_1 = torch.abs(linear(torch.relu(linear(state, a1, b1)), c1, d1))
+    w_1 = w_1.view(*w_1.shape[:-1], values.shape[-1], -1)
+    hidden = (values.unsqueeze(-1) * w_1).sum(-2) + linear(state, a3, b3)
+    w_2 = torch.abs(linear(torch.relu(linear(state, a2, b2)), c2, d2))
+    mixed = (torch.nn.functional.elu(hidden) * w_2).sum(-1, keepdim=True)
+    return mixed + linear(torch.relu(linear(state, a4, b4)), c4, d4)
+
+
+def _self_test(kernel: QMixKernel) -> float:
+    """Largest difference to torch in values and gradients on a small case."""
+    agents, size, hidden, embed = 3, 5, 32, 16
+    generator = torch.Generator().manual_seed(0)
+    layers = [(size, hidden), (hidden, agents * embed), (size, hidden), (hidden, embed)]
+    layers += [(size, embed), (size, embed), (embed, 1)]
+    shapes = [shape for i, o in layers for shape in ((o, i), (o,))]
+    weights = [torch.randn(shape, generator=generator) / 4 for shape in shapes]
+    values, state = (torch.randn(37, width, generator=generator) for width in (agents, size))
+    with torch.enable_grad():
+        leaves = [tensor.requires_grad_() for tensor in (values, *weights)]
+        found = run_qmix(kernel, values, state, weights)
+        expected = mix(values, state, weights)
+        mine = torch.autograd.grad(found.square().mean(), leaves)
+        theirs = torch.autograd.grad(expected.square().mean(), leaves)
+    pairs = [(found, expected), *zip(mine, theirs, strict=True)]
+    return max(float((a - b).detach().abs().max()) for a, b in pairs)
+
+
+@switched
+def qmix_kernel() -> Found[QMixKernel]:
+    """The kernel after its self-test, or None and the reason."""
+    return load_kernel("qmix.c", QMixKernel, _self_test)
