@@ -84,6 +84,7 @@ class InputBuilder:
         """Inputs of whole episodes without padding, [P, n, I]; `seats` [B, n] as in `step`."""
         last = packing.pack_previous(batch.raw("actions").to(torch.int16), -1)
         obs = packing.pack(batch.raw("obs")).to(torch.float32)
-        state = packing.pack(batch.raw("state")).to(torch.float32)
+        needed = self.settings.obs_is_state or self._present is not None
+        state = packing.pack(batch.raw("state")).to(torch.float32) if needed else obs
         chosen = None if seats is None else seats[packing.episode]
         return self._join(obs, state, last, chosen)

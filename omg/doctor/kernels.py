@@ -12,16 +12,24 @@ from collections.abc import Iterator
 
 from omg.doctor.line import Line
 
+# name, module and function of each, and what does its work without it
+KERNELS = (
+    ("GRU kernel", "gru", "gru_kernel", "nn.GRU is"),
+    ("step kernel", "stacked", "stacked_kernel", "torch's layers are"),
+    ("mixer kernel", "qmix", "qmix_kernel", "torch's layers are"),
+    ("optimiser kernel", "optimiser", "optimiser_kernel", "torch's optimisers are"),
+)
+
 
 def kernel_lines() -> list[Line]:
-    """The compiler and both kernels; without them torch does the same, slower."""
+    """The compiler and the kernels; without them torch does the same, slower."""
     try:
         importlib.import_module("torch")
     except Exception:  # whatever breaks torch, the doctor goes on and says so
         detail = "not examined, because torch cannot be imported"
         return [_compiler(), Line("speed", "kernels", "missing", detail, "see torch above")]
     with _silent("omg.kernels"):
-        return [_compiler(), _gru_line(), _stacked_line()]
+        return [_compiler(), *(_kernel_line(*kernel) for kernel in KERNELS)]
 
 
 def _compiler() -> Line:
@@ -39,24 +47,11 @@ def _compiler() -> Line:
     return Line("speed", "C compiler", "ok", f"{found}: {name}")
 
 
-def _gru_line() -> Line:
-    from omg.modules.kernels.gru import gru_kernel
-
-    kernel, reason = gru_kernel()
+def _kernel_line(name: str, module: str, function: str, instead: str) -> Line:
+    kernel, reason = getattr(importlib.import_module(f"omg.modules.kernels.{module}"), function)()
     if kernel is not None:
-        return Line("speed", "GRU kernel", "ok", f"{reason}; equals torch's GRU (self-test)")
-    return _unused("GRU kernel", f"nn.GRU is used instead, because {_because(reason)}")
-
-
-def _stacked_line() -> Line:
-    from omg.modules.kernels.build import load_library
-    from omg.modules.kernels.stacked import stacked_kernel
-
-    kernel, (library, reason) = stacked_kernel(), load_library("stacked.c")
-    if kernel is not None:
-        return Line("speed", "step kernel", "ok", f"{reason}; equals torch's layers (self-test)")
-    reason = reason if library is None else "its self-test failed"
-    return _unused("step kernel", f"torch's layers are used instead, because {_because(reason)}")
+        return Line("speed", name, "ok", f"{reason}; equals torch (self-test)")
+    return _unused(name, f"{instead} used instead, because {_because(reason)}")
 
 
 def _because(reason: str) -> str:

@@ -25,6 +25,7 @@ class Packing:
     length: Tensor  # [P], filled slots of its episode
     now: Tensor  # [K], packed slots that are transitions
     next: Tensor  # [K], packed slots that follow them
+    place: Tensor  # [P], where the slot lies when episodes are put one behind the other
 
     @classmethod
     def of(cls, filled_BT: Tensor, terminated_BT: Tensor) -> Packing:
@@ -55,6 +56,7 @@ class Packing:
             length=lengths[episode],
             now=now,
             next=following,
+            place=episode * steps + time,
         )
 
     def future(self, slots: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
@@ -69,24 +71,25 @@ class Packing:
 
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, …] -> [P, …]."""
-        return padded[self.episode, self.time]
+        return padded.flatten(0, 1).index_select(0, self.place)
 
     def take(self, padded: Tensor, slots: Tensor) -> Tensor:
         """Some packed slots of a padded tensor, e.g. `take(reward, packing.now)`: [K, …]."""
-        return padded[self.episode[slots], self.time[slots]]
+        return padded.flatten(0, 1).index_select(0, self.place.index_select(0, slots))
 
     def pack_previous(self, padded: Tensor, fill: float) -> Tensor:
         """The value one step earlier, [P, …]; `fill` at an episode's first step."""
-        earlier = padded[self.episode, (self.time - 1).clamp(min=0)]
-        first = (self.time == 0).view(-1, *[1] * (padded.dim() - 2))
-        return earlier.masked_fill(first, fill)
+        later = self.time > 0
+        earlier = padded.flatten(0, 1).index_select(0, self.place - later.long())
+        return earlier.masked_fill(~later.view(-1, *[1] * (padded.dim() - 2)), fill)
 
     def previous(self, packed: Tensor) -> Tensor:
         """Values of the slots one step earlier, [P, …]; zeros at an episode's first step."""
         sizes = self.sizes.to(packed.device)
         first = int(sizes[0])
         later = torch.arange(first, len(packed), device=packed.device)
-        earlier = packed[later - torch.repeat_interleave(sizes[:-1], sizes[1:])]
+        shift = torch.repeat_interleave(sizes[:-1], sizes[1:])
+        earlier = packed.index_select(0, later - shift)
         return torch.cat([torch.zeros_like(packed[:first]), earlier])
 
     def unpack(self, packed: Tensor) -> Tensor:

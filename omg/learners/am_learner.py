@@ -14,6 +14,7 @@ from omg.controllers.base import Controller
 from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.packing import Packing
 from omg.learners.base import Learner, Metrics, Progress, load_optimiser
+from omg.modules.kernels.optimiser import FastAdam
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.types import EnvSpec, OmgError
 
@@ -46,7 +47,7 @@ class PriorLearner(Learner):
                 "or use --config=iql_omg."
             )
         self._config, self._team, self._model, self._spec = config, mac, mac.model, spec
-        self._optimiser = torch.optim.Adam(self._model.vae.parameters(), lr=config.am_lr)
+        self._optimiser = FastAdam(self._model.vae.parameters(), lr=config.am_lr)
         self._generator = torch.Generator().manual_seed(config.seed)
         self._tolerance = 0.5 * mac.rows.state_scale if "int" in spec.state_dtype else 0.05
 

@@ -15,6 +15,7 @@ from omg.components.episode_batch import EpisodeBatch
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.learners.capabilities import Capabilities
+from omg.modules.kernels.optimiser import FastAdam, FastRMSprop, clip_gradients
 from omg.types import EnvSpec, OmgError
 
 M = TypeVar("M", bound=Controller)
@@ -118,8 +119,8 @@ def make_optimiser(
         "foreach": True,
     }
     if config.optimizer == "adam":
-        return torch.optim.Adam(parameters, **shared)
-    return torch.optim.RMSprop(parameters, alpha=config.optim_alpha, **shared)
+        return FastAdam(parameters, **shared)
+    return FastRMSprop(parameters, alpha=config.optim_alpha, **shared)
 
 
 def descend(
@@ -131,7 +132,7 @@ def descend(
     """One clipped step; the norm of the gradient before clipping."""
     optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    norm: Tensor = nn.utils.clip_grad_norm_(parameters, config.grad_norm_clip, foreach=True)
+    norm = clip_gradients(parameters, config.grad_norm_clip)
     optimiser.step()
     return norm
 

@@ -13,6 +13,7 @@ from omg.config.schema import Config
 from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.packing import Packing
 from omg.learners.base import Metrics, load_optimiser
+from omg.modules.kernels.optimiser import FastAdam
 from omg.modules.opponent_models.base import OpponentModel
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.types import OmgError
@@ -44,7 +45,7 @@ class ModelTraining:
         self._team, self._model = team, team.model
         self.generator = torch.Generator().manual_seed(config.seed)
         weights = [weight for weight in team.model.parameters() if weight.requires_grad]
-        self._optimiser = torch.optim.Adam(weights, lr=config.am_lr) if weights else None
+        self._optimiser = FastAdam(weights, lr=config.am_lr) if weights else None
 
     @torch.no_grad()
     def features(self, batch: EpisodeBatch, packing: Packing) -> Tensor:

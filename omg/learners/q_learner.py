@@ -93,8 +93,8 @@ class QLearner(Learner):
         with torch.no_grad():
             target_q = self._policy.unroll(inputs, packing, self._target_network, seats)
             next_values = next_action_values(
-                online_q[packing.next],
-                target_q[packing.next],
+                online_q.detach().index_select(0, packing.next),
+                target_q.index_select(0, packing.next),
                 packing.take(batch.raw("avail_actions"), packing.next),
                 double=self._config.double_q,
             )
@@ -128,9 +128,11 @@ class QLearner(Learner):
         feature = self._feature(whole, packing)
         inputs = self._policy.build_inputs(batch, packing, seats, feature)
         q = self._policy.unroll(inputs, packing, seats=seats)
-        taken = packing.take(batch["actions"], packing.now)
+        taken = packing.take(batch.raw("actions"), packing.now).long()
         state = self._state(batch, packing, packing.now)
-        chosen = self._mixed(self.mixer, gather_actions(q[packing.now], taken), state)
+        chosen = self._mixed(
+            self.mixer, gather_actions(q.index_select(0, packing.now), taken), state
+        )
         targets = self.targets(batch, packing, inputs, q, seats)
         metrics = self._descend(chosen, targets, progress)
         return {**metrics, **self._train_model(whole, packing)}

@@ -15,6 +15,7 @@ from omg.controllers.multi_module import MultiModuleMAC
 from omg.functional.packing import Packing
 from omg.functional.subgoals import select_subgoal
 from omg.learners.base import Metrics, load_optimiser
+from omg.modules.kernels.optimiser import FastAdam
 from omg.modules.opponent_models import ModelRows
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.types import OmgError
@@ -50,7 +51,7 @@ class SubgoalTraining:
             )
         self._config, self.model = config, team.model
         self.model.vae.requires_grad_(False)
-        self._optimiser = torch.optim.Adam(self.model.inference_parameters(), lr=config.am_lr)
+        self._optimiser = FastAdam(self.model.inference_parameters(), lr=config.am_lr)
         self._generator = torch.Generator().manual_seed(config.seed)
         self._mix = DecayThenFlat(
             start=config.subgoal_epsilon_start,

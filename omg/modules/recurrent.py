@@ -36,10 +36,9 @@ class GRUCore(nn.Module):
         """All steps of packed rows (see `functional.packing`): step t has sizes[t] rows (int64 on
         the CPU, never increasing); hidden before the first step [sizes[0], H] -> [P, H]."""
         kernel, _ = gru_kernel()
-        if kernel is not None and kernel.fits(inputs_PI, self.hidden_size):
-            gi = nn.functional.linear(inputs_PI, self.weight_ih, self.bias_ih)
-            return run_gru(kernel, gi, sizes, hidden, self.weight_hh, self.bias_hh)
         weights: list[Tensor] = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
+        if kernel is not None and kernel.fits(inputs_PI, self.hidden_size):
+            return run_gru(kernel, inputs_PI, sizes, hidden, weights)
         out, _ = torch.gru(
             inputs_PI, sizes, hidden.unsqueeze(0), weights, True, 1, 0.0, self.training, False
         )

@@ -116,7 +116,7 @@ def test_the_kernel_equals_torch_for_any_sizes_and_counts(dueling, hidden_dim, s
 
 @needs_compiler
 def test_the_kernel_passes_its_self_test_and_takes_usual_sizes():
-    kernel = stacked_kernel()
+    kernel, _ = stacked_kernel()
     assert kernel is not None
     assert kernel.fits(torch.zeros(3, 4), 64)
     assert not kernel.fits(torch.zeros(3, 4), 20)

@@ -57,7 +57,7 @@ class RNNAgent(AgentNetwork):
 
     def _kernel(self, inputs: Tensor) -> StackedKernel | None:
         """The compiled kernel, where no gradient is wanted and it takes such inputs."""
-        kernel = None if torch.is_grad_enabled() or not len(inputs) else stacked_kernel()
+        kernel = None if torch.is_grad_enabled() or not len(inputs) else stacked_kernel()[0]
         return kernel if kernel is not None and kernel.fits(inputs, self.carry_dim) else None
 
     def _packed_weights(self, kernel: StackedKernel) -> Tensor:

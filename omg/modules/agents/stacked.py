@@ -204,7 +204,7 @@ class StackedRNN(StackedAgents):
     def _step_members(
         self, inputs: Tensor, members: Tensor, carry: Tensor
     ) -> tuple[Tensor, Tensor]:
-        kernel = None if self._trainable else stacked_kernel()
+        kernel = None if self._trainable else stacked_kernel()[0]
         wanted = torch.is_grad_enabled() and (inputs.requires_grad or carry.requires_grad)
         if kernel is None or wanted or not kernel.fits(inputs, self.carry_dim):
             return super()._step_members(inputs, members, carry)

@@ -11,14 +11,26 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import torch
+from torch import Tensor
 
 log = logging.getLogger("omg.kernels")
+K = TypeVar("K")
+Found: TypeAlias = "tuple[K | None, str]"  # a kernel or None, and where it is from or why not
 
+_switch = {"on": True}
+_said: set[str] = set()
+
+TOLERANCE = 1e-4  # of a self-test
 # No -ffast-math: rounding by a magic constant must stay as written.
-FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-std=gnu11")
+FLAGS = (
+    *("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno"),
+    *("-fPIC", "-shared", "-std=gnu11"),
+)
 
 
 def _cpu() -> str:
@@ -61,6 +73,17 @@ def _compile(compiler: str, source: Path, target: Path, flags: tuple[str, ...]) 
         Path(name).unlink(missing_ok=True)
 
 
+def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
+    """Where a tensor's numbers lie; the tensor must live as long as it is used."""
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+
+
+def pointers(tensors: Iterable[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    """An array of them."""
+    found = [tensor.data_ptr() for tensor in tensors]
+    return (ctypes.c_void_p * len(found))(*found)
+
+
 @functools.cache
 def load_library(source_name: str) -> tuple[ctypes.CDLL | None, str]:
     """The compiled library, or None and the reason why there is none."""
@@ -88,3 +111,38 @@ def load_library(source_name: str) -> tuple[ctypes.CDLL | None, str]:
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", "") or str(error)
         return None, f"could not be built: {detail.strip().splitlines()[-1]}"
+
+
+def use_kernels(on: bool) -> None:
+    """The configuration's switch `use_kernels`, for this process."""
+    _switch["on"] = on
+
+
+def load_kernel(
+    source: str, make: Callable[[ctypes.CDLL], K], self_test: Callable[[K], float]
+) -> Found[K]:
+    """A kernel after its self-test (its largest difference to torch), or None and the reason. A
+    reason is logged once, however many kernels it keeps from being used."""
+    library, reason = load_library(source)
+    if library is not None:
+        kernel = make(library)
+        with torch.inference_mode(False):
+            error = self_test(kernel)
+        if error <= TOLERANCE:
+            return kernel, reason
+        reason = f"the self-test of {source} was off by {error:.2g}"
+    if reason not in _said:
+        _said.add(reason)
+        log.warning("Fast kernels are not used (%s); torch does the same, slower.", reason)
+    return None, reason
+
+
+def switched(load: Callable[[], Found[K]]) -> Callable[[], Found[K]]:
+    """Loads once per process, and gives nothing while `use_kernels` is off."""
+    loaded = functools.cache(load)
+
+    @functools.wraps(load)
+    def kernel() -> Found[K]:
+        return loaded() if _switch["on"] else (None, "switched off by use_kernels=False")
+
+    return kernel

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from omg.modules.kernels.build import load_library, log
+from omg.modules.kernels.build import Found, load_kernel, pointer, switched
 
-
-def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+Weights = Sequence[Tensor]  # w_ih, w_hh, b_ih, b_hh
 
 
 class GRUKernel:
@@ -23,108 +21,100 @@ class GRUKernel:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self.lanes: int = library.gru_lanes()
+        for name in ("gru_packed_size", "gru_packed_back_size", "gru_scratch_size"):
+            getattr(library, name).restype = ctypes.c_int64
 
     def fits(self, inputs: Tensor, hidden_size: int) -> bool:
         """Whether the kernel computes this; everything else is torch's."""
         return (
             inputs.device.type == "cpu"
             and inputs.dtype == torch.float32
-            and hidden_size % (2 * self.lanes) == 0
+            and hidden_size % 16 == 0
             and inputs.numel() > 0
         )
 
     def forward(
-        self, gi: Tensor, sizes: Tensor, h0: Tensor, w_hh: Tensor, b_hh: Tensor, *, keep: bool
+        self, x: Tensor, sizes: Tensor, h0: Tensor, weights: Weights, *, keep: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Hidden states [P, H], and the gates [P, 4H] when they are to be kept."""
-        hidden, lanes = h0.shape[-1], self.lanes
-        if int(sizes.sum()) != len(gi) or int(sizes[0]) != len(h0):
+        if int(sizes.sum()) != len(x) or int(sizes[0]) != len(h0):
             raise ValueError("the steps' sizes do not add up to the rows")
-        out = torch.empty(len(gi), hidden)
-        saved = torch.empty(len(gi), 4 * hidden) if keep else None
+        library, width, hidden = self._library, x.shape[-1], h0.shape[-1]
+        out = torch.empty(len(x), hidden)
+        saved = torch.empty(len(x), 4 * hidden) if keep else None
+        packed = torch.empty(library.gru_packed_size(width, hidden))
+        library.gru_pack(width, hidden, *map(pointer, (*weights, packed)))
         offsets = torch.cumsum(sizes, 0) - sizes
-        panels = w_hh.view(3, hidden // lanes, lanes, hidden).permute(1, 3, 0, 2).contiguous()
-        self._library.gru_forward(
-            *(len(sizes), _pointer(sizes), _pointer(offsets), hidden, torch.get_num_threads()),
-            *map(_pointer, (gi, h0, panels, b_hh, out, saved)),
+        library.gru_forward(
+            *(len(sizes), pointer(sizes), pointer(offsets)),
+            *(width, hidden, torch.get_num_threads()),
+            *map(pointer, (x, h0, packed, out, saved)),
         )
         return out, saved
 
     def backward(
-        self, dout: Tensor, sizes: Tensor, h0: Tensor, w_hh: Tensor, out: Tensor, saved: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of gi [P, 3H], of a = h W_n + b_n [P, H] and of h0."""
-        hidden, width = out.shape[-1], 2 * self.lanes
-        dgi = torch.empty(len(out), 3 * hidden)
-        da = torch.empty(len(out), hidden)
+        self,
+        dout: Tensor,
+        x: Tensor,
+        sizes: Tensor,
+        h0: Tensor,
+        weights: Weights,
+        out: Tensor,
+        saved: Tensor,
+        *,
+        inputs: bool,
+    ) -> tuple[Tensor | None, Tensor, list[Tensor]]:
+        """Gradients of x (where `inputs` says so), h0 and the four weights."""
+        library, width, hidden = self._library, x.shape[-1], h0.shape[-1]
+        parts = torch.get_num_threads()
+        dx = torch.empty_like(x) if inputs else None
         dh0 = torch.empty_like(h0)
-        scratch = torch.empty(len(h0), 3 * hidden)
+        found = [torch.empty_like(weight) for weight in weights]
+        packed = torch.empty(library.gru_packed_back_size(width, hidden))
+        library.gru_pack_back(width, hidden, *map(pointer, (*weights[:2], packed)))
+        scratch = torch.empty(library.gru_scratch_size(width, hidden, parts))
         offsets = torch.cumsum(sizes, 0) - sizes
-        panels = w_hh.view(3 * hidden, hidden // width, width).permute(1, 0, 2).contiguous()
-        self._library.gru_backward(
-            *(len(sizes), _pointer(sizes), _pointer(offsets), hidden, torch.get_num_threads()),
-            *map(_pointer, (dout, h0, panels, out, saved, dgi, da, dh0, scratch)),
+        library.gru_backward(
+            *(len(sizes), pointer(sizes), pointer(offsets)),
+            *(width, hidden, parts),
+            *map(pointer, (dout, x, h0, packed, out, saved, dx, dh0, *found, scratch)),
         )
-        return dgi, da, dh0
-
-
-def _hidden_before(out: Tensor, sizes: Tensor, h0: Tensor) -> Tensor:
-    """The hidden state each packed row started its step from, [P, H]."""
-    if len(sizes) == 1:
-        return h0
-    if sizes[0] == sizes[-1]:
-        return torch.cat([h0, out[: -int(sizes[0])]])
-    ends = torch.cumsum(sizes, 0)
-    later = torch.arange(int(sizes[0]), int(ends[-1]))
-    shift = torch.repeat_interleave(sizes[:-1], sizes[1:])
-    return torch.cat([h0, out[later - shift]])
+        return dx, dh0, found
 
 
 class _GRUFunction(torch.autograd.Function):
-    """h_t for all t from gi = x W_ih + b_ih; the large products of the backward pass are BLAS's."""
+    """h_t for all t."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        kernel: GRUKernel,
-        gi: Tensor,
-        sizes: Tensor,
-        h0: Tensor,
-        w_hh: Tensor,
-        b_hh: Tensor,
+        ctx: Any, kernel: GRUKernel, x: Tensor, sizes: Tensor, h0: Tensor, *weights: Tensor
     ) -> Tensor:
-        gi, h0 = gi.contiguous(), h0.contiguous()
-        out, saved = kernel.forward(gi, sizes, h0, w_hh, b_hh, keep=True)
+        out, saved = kernel.forward(x, sizes, h0, weights, keep=True)
         ctx.kernel, ctx.sizes = kernel, sizes
-        ctx.save_for_backward(h0, w_hh, out, saved)
+        ctx.save_for_backward(x, h0, out, saved, *weights)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        h0, w_hh, out, saved = ctx.saved_tensors
-        hidden = out.shape[-1]
+        x, h0, out, saved, *weights = ctx.saved_tensors
         dout = grads[0].contiguous()
-        dgi, da, dh0 = ctx.kernel.backward(dout, ctx.sizes, h0, w_hh, out, saved)
-        before = _hidden_before(out, ctx.sizes, h0)
-        dw = torch.empty_like(w_hh)
-        torch.mm(dgi[:, : 2 * hidden].t(), before, out=dw[: 2 * hidden])
-        torch.mm(da.t(), before, out=dw[2 * hidden :])
-        db = torch.cat([dgi[:, : 2 * hidden].sum(0), da.sum(0)])
-        return None, dgi, None, dh0, dw, db
+        dx, dh0, found = ctx.kernel.backward(
+            *(dout, x, ctx.sizes, h0, weights, out, saved), inputs=ctx.needs_input_grad[1]
+        )
+        return None, dx, None, dh0, *found
 
 
-def run_gru(
-    kernel: GRUKernel, gi: Tensor, sizes: Tensor, h0: Tensor, w_hh: Tensor, b_hh: Tensor
-) -> Tensor:
-    """Hidden states of all packed rows, differentiable where gradients are on."""
-    needs = torch.is_grad_enabled() and any(t.requires_grad for t in (gi, h0, w_hh, b_hh))
+def run_gru(kernel: GRUKernel, x: Tensor, sizes: Tensor, h0: Tensor, weights: Weights) -> Tensor:
+    """Hidden states of all packed rows, differentiable where gradients are on; `weights` are
+    w_ih, w_hh, b_ih, b_hh."""
+    x, h0 = x.contiguous(), h0.contiguous()
+    needs = torch.is_grad_enabled() and any(t.requires_grad for t in (x, h0, *weights))
     if needs:
         result: Tensor = _GRUFunction.apply(  # type: ignore[no-untyped-call]
-            kernel, gi, sizes, h0, w_hh, b_hh
+            kernel, x, sizes, h0, *weights
         )
         return result
-    out, _ = kernel.forward(gi.contiguous(), sizes, h0.contiguous(), w_hh, b_hh, keep=False)
-    return out
+    return kernel.forward(x, sizes, h0, weights, keep=False)[0]
 
 
 def _self_test(kernel: GRUKernel) -> float:
@@ -137,28 +127,17 @@ def _self_test(kernel: GRUKernel) -> float:
     inputs = torch.randn(int(sizes.sum()), 3, generator=generator)
     h0 = torch.randn(5, hidden, generator=generator)
     with torch.enable_grad():
-        w_ih, w_hh, b_ih, b_hh = (w.requires_grad_() for w in weights)
+        for weight in weights:
+            weight.requires_grad_()
         expected, _ = torch.gru(inputs, sizes, h0.unsqueeze(0), weights, True, 1, 0.0, True, False)
-        gi = torch.nn.functional.linear(inputs, w_ih, b_ih)
-        found = run_gru(kernel, gi, sizes, h0, w_hh, b_hh)
+        found = run_gru(kernel, inputs, sizes, h0, weights)
         theirs = torch.autograd.grad(expected.square().sum(), weights)
         mine = torch.autograd.grad(found.square().sum(), weights)
     pairs = [(found, expected), *zip(mine, theirs, strict=True)]
     return max(float((a - b).detach().abs().max()) for a, b in pairs)
 
 
-@functools.cache
-def gru_kernel() -> tuple[GRUKernel | None, str]:
-    """The kernel after its self-test, or None and the reason; decided once per process."""
-    library, reason = load_library("gru.c")
-    if library is None:
-        log.warning("The fast GRU is not used (%s); torch's own does the same, slower.", reason)
-        return None, reason
-    kernel = GRUKernel(library)
-    with torch.inference_mode(False):
-        error = _self_test(kernel)
-    if error > 1e-3:
-        reason = f"its self-test was off by {error:.2g}"
-        log.warning("The fast GRU is not used (%s); torch's own does the same, slower.", reason)
-        return None, reason
-    return kernel, reason
+@switched
+def gru_kernel() -> Found[GRUKernel]:
+    """The kernel after its self-test, or None and the reason."""
+    return load_kernel("gru.c", GRUKernel, _self_test)

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from omg.modules.kernels.build import load_library, log
-
-
-def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+from omg.modules.kernels.build import Found, load_kernel, pointer, switched
 
 
 class StackedKernel:
@@ -85,7 +80,7 @@ class StackedKernel:
         found = self._library.stacked_step(
             *(rows, len(packed), width, hidden, n_actions, ctypes.c_int64(packed.shape[1])),
             torch.get_num_threads(),
-            *map(_pointer, (members, inputs, carry, packed, outputs, after)),
+            *map(pointer, (members, inputs, carry, packed, outputs, after)),
         )
         if found == -1:
             raise IndexError(f"a row is for none of the {len(packed)} members")
@@ -122,8 +117,8 @@ class StackedKernel:
         ]
         self._library.stacked_variants(
             *(rows, kinds, hidden, n_actions, torch.get_num_threads()),
-            *map(_pointer, parts),
-            _pointer(outputs),
+            *map(pointer, parts),
+            pointer(outputs),
         )
         return outputs
 
@@ -145,7 +140,8 @@ def _self_test(kernel: StackedKernel) -> float:
     weights = {k: torch.randn(2, *s, generator=generator) / 4 for k, s in shapes.items()}
     inputs, carry = (torch.randn(7, size, generator=generator) for size in (width, hidden))
     members = torch.tensor([1, 0, 1, 1, 1, 1, 1])
-    found = kernel.step(kernel.pack(weights), inputs, members, carry, actions)
+    with torch.no_grad():
+        found = kernel.step(kernel.pack(weights), inputs, members, carry, actions)
     worst = 0.0
     for row, k in enumerate(members.tolist()):
         own = {name: value[k] for name, value in weights.items()}
@@ -160,17 +156,7 @@ def _self_test(kernel: StackedKernel) -> float:
     return worst
 
 
-@functools.cache
-def stacked_kernel() -> StackedKernel | None:
-    """The kernel after its self-test, or None (torch's layers then do the same, slower); decided
-    once per process."""
-    library, reason = load_library("stacked.c")
-    if library is not None:
-        kernel = StackedKernel(library)
-        with torch.inference_mode():
-            error = _self_test(kernel)
-        if error <= 1e-4:
-            return kernel
-        reason = f"its self-test was off by {error:.2g}"
-    log.warning("Frozen players step without the fast kernel (%s); torch is slower.", reason)
-    return None
+@switched
+def stacked_kernel() -> Found[StackedKernel]:
+    """The kernel after its self-test, or None and the reason."""
+    return load_kernel("stacked.c", StackedKernel, _self_test)

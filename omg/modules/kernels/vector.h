@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(WIDE) /* WIDE: in tests, on any machine */
 #define VL 16
 #define MR 8
 #else
@@ -68,6 +68,10 @@ INLINE vec vsigmoid(vec x) { return splat(1.0f) / (splat(1.0f) + vexp(-x)); }
 INLINE vec vtanh(vec x) { return splat(2.0f) * vsigmoid(splat(2.0f) * x) - splat(1.0f); }
 
 /* Keeps a vector in a register, where the compiler would load it again for every row. */
+#if VL == 8 || defined(__AVX512F__)
 #define PIN(v) __asm__("" : "+x"(v))
+#else
+#define PIN(v)
+#endif
 
 #endif

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from omg.modules.kernels.qmix import qmix_kernel, run_qmix
 from omg.modules.mixers.base import Mixer
 
 
@@ -16,7 +17,8 @@ def _hypernet(layers: int, state_dim: int, hidden: int, out: int) -> nn.Module:
 
 class QMixer(Mixer):
     """Monotone in every agent's value because the mixing weights are absolute values of
-    hyper-network outputs. Parameter names are PyMARL's."""
+    hyper-network outputs. Parameter names are PyMARL's. On a CPU with a C compiler rows of values
+    go through our own kernel."""
 
     def __init__(
         self,
@@ -30,12 +32,16 @@ class QMixer(Mixer):
         nn.Module.__init__(self)
         self.n_agents = n_agents
         self.embed_dim = embed_dim
+        self._two_layers, self._hidden = hypernet_layers == 2, hypernet_embed
         self.hyper_w_1 = _hypernet(hypernet_layers, state_dim, hypernet_embed, n_agents * embed_dim)
         self.hyper_w_final = _hypernet(hypernet_layers, state_dim, hypernet_embed, embed_dim)
         self.hyper_b_1 = nn.Linear(state_dim, embed_dim)
         self.V = nn.Sequential(nn.Linear(state_dim, embed_dim), nn.ReLU(), nn.Linear(embed_dim, 1))
 
     def forward(self, values: Tensor, state: Tensor) -> Tensor:
+        kernel = qmix_kernel()[0] if self._two_layers and values.ndim == 2 else None
+        if kernel is not None and kernel.fits(values, state, self.embed_dim, self._hidden):
+            return run_qmix(kernel, values, state, list(self.parameters()))
         w_1 = torch.abs(self.hyper_w_1(state))
         w_1 = w_1.view(*w_1.shape[:-1], self.n_agents, self.embed_dim)
         hidden = nn.functional.elu((values.unsqueeze(-1) * w_1).sum(-2) + self.hyper_b_1(state))

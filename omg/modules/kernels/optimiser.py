@@ -1,0 +1,148 @@
+"""Clipping, Adam and RMSprop in one call each: for small networks torch spends its time between
+the operations. State and formulas are torch's; so are all cases the kernel does not take."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from omg.modules.kernels.build import Found, load_kernel, pointers, switched
+
+
+def _sizes(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(tensors))(*(tensor.numel() for tensor in tensors))
+
+
+def _plain(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
+
+
+class OptimiserKernel:
+    """The compiled functions, told their argument types."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        numbers = [ctypes.c_double] * 4
+        library.clip_gradients.restype = ctypes.c_float
+        library.clip_gradients.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_float]
+        library.adam_step.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 6, *numbers]
+        library.rmsprop_step.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 5, *numbers[:3]]
+        self.clip, self.adam_step = library.clip_gradients, library.adam_step
+        self.rmsprop_step = library.rmsprop_step
+
+
+def _self_test(kernel: OptimiserKernel) -> float:
+    """Largest difference to torch's Adam and RMSprop after two clipped steps."""
+    worst = 0.0
+    for fast, slow in ((FastAdam, torch.optim.Adam), (FastRMSprop, torch.optim.RMSprop)):
+        start = torch.linspace(-1.0, 1.0, 37)
+        ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+        optimiser, reference = fast([ours], lr=0.1), slow([theirs], lr=0.1)
+        for step in range(2):
+            ours.grad, theirs.grad = (torch.cos(start * (step + 1)) for _ in range(2))
+            found = kernel.clip(1, pointers([ours.grad]), _sizes([ours]), 1.0)
+            norm = nn.utils.clip_grad_norm_([theirs], 1.0)
+            optimiser.step_in_one_call(kernel)
+            reference.step()
+            difference = (ours.detach() - theirs.detach()).abs().max()
+            worst = max(worst, float(difference), abs(found - float(norm)))
+    return worst
+
+
+@switched
+def optimiser_kernel() -> Found[OptimiserKernel]:
+    """The kernel after its self-test, or None and the reason."""
+    return load_kernel("optimiser.c", OptimiserKernel, _self_test)
+
+
+def _kernel(parameters: Sequence[Tensor]) -> OptimiserKernel | None:
+    """The kernel, where it takes these parameters and their gradients."""
+    for parameter in parameters:
+        if not _plain(parameter) or parameter.grad is None or not _plain(parameter.grad):
+            return None
+    return optimiser_kernel()[0]
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> Tensor:
+    """The norm of all gradients together; they are scaled down where it is above `limit`."""
+    used = [parameter for parameter in parameters if parameter.grad is not None]
+    kernel = _kernel(used)
+    if kernel is None or not used:
+        norm: Tensor = nn.utils.clip_grad_norm_(parameters, limit, foreach=True)
+        return norm
+    grads = [parameter.grad for parameter in used if parameter.grad is not None]
+    return torch.tensor(kernel.clip(len(used), pointers(grads), _sizes(grads), limit))
+
+
+class _OneCall(torch.optim.Optimizer):
+    """A step over all parameters of a group in one call, where the kernel takes them."""
+
+    _function: str
+    _moments: tuple[str, ...]
+    _simple: tuple[str, ...]  # settings that must be off
+
+    def _numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
+        """The settings the kernel is given."""
+        raise AssertionError("every optimiser has its own")
+
+    def _step_if_possible(self) -> bool:
+        """False: nothing was done, torch's own step is needed."""
+        used = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        plain = not any(group[name] for group in self.param_groups for name in self._simple)
+        kernel = _kernel(used) if plain else None
+        if kernel is not None:
+            self.step_in_one_call(kernel)
+        return kernel is not None
+
+    def step_in_one_call(self, kernel: OptimiserKernel) -> None:
+        """A step of all parameters that have a gradient."""
+        for group in self.param_groups:
+            own = [p for p in group["params"] if p.grad is not None]
+            states = [self._state_of(parameter) for parameter in own]
+            getattr(kernel, self._function)(
+                *(len(own), pointers(own), pointers(p.grad for p in own)),
+                *(pointers(state[name] for state in states) for name in (*self._moments, "step")),
+                *(_sizes(own), *self._numbers(group)),
+            )
+            torch.autograd.graph.increment_version(own)
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            for name in self._moments:
+                state[name] = torch.zeros_like(parameter)
+        return state
+
+
+class FastAdam(_OneCall, torch.optim.Adam):
+    """torch's Adam, in one call on a CPU."""
+
+    _function, _moments = "adam_step", ("exp_avg", "exp_avg_sq")
+    _simple = ("weight_decay", "amsgrad", "maximize")
+
+    def _numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
+        return group["lr"], *group["betas"], group["eps"]
+
+    def step(self, closure: Any = None) -> Any:
+        if closure is None and self._step_if_possible():
+            return None
+        return super().step(closure)
+
+
+class FastRMSprop(_OneCall, torch.optim.RMSprop):
+    """torch's RMSprop, in one call on a CPU."""
+
+    _function, _moments = "rmsprop_step", ("square_avg",)
+    _simple = ("weight_decay", "momentum", "centered", "maximize")
+
+    def _numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
+        return group["lr"], group["alpha"], group["eps"]
+
+    def step(self, closure: Any = None) -> Any:
+        if closure is None and self._step_if_possible():
+            return None
+        return super().step(closure)

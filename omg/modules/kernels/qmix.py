@@ -1,0 +1,150 @@
+"""QMIX's mixer in one call, forwards and backwards; equal to the torch version of it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from omg.modules.kernels.build import Found, load_kernel, pointer, pointers, switched
+
+
+class QMixKernel:
+    """Calls into the compiled library. `weights` are the mixer's parameters in their order: two
+    layers for the first mixing weights, two for the last, one for the bias, two for V."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        for name in ("qmix_packed_size", "qmix_kept_size", "qmix_scratch_size"):
+            getattr(library, name).restype = ctypes.c_int64
+        self._block = 32
+
+    def fits(self, values_KN: Tensor, state_KS: Tensor, embed: int, hidden: int) -> bool:
+        """Whether the kernel computes this; everything else is torch's."""
+        tensors = (values_KN, state_KS)
+        return (
+            all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)
+            and not (embed % 16 or hidden % 16 or state_KS.requires_grad)
+            and state_KS.numel() > 0
+        )
+
+    def _dims(self, values: Tensor, state: Tensor, weights: Sequence[Tensor]) -> tuple[int, ...]:
+        return values.shape[-1], state.shape[-1], len(weights[0]), len(weights[8])
+
+    def forward(
+        self, values: Tensor, state: Tensor, weights: Sequence[Tensor], *, keep: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Mixed values [K, 1], what the backward pass needs of them, and the packed weights."""
+        dims, parts, library = (
+            self._dims(values, state, weights),
+            torch.get_num_threads(),
+            self._library,
+        )
+        packed = torch.empty(library.qmix_packed_size(*dims))
+        work = torch.empty((2 * dims[2] + 2 * dims[3]) * dims[1])
+        library.qmix_pack(*dims, pointers(weights), pointer(packed), pointer(work))
+        rows = len(values) if keep else parts * self._block
+        kept = torch.empty(rows, library.qmix_kept_size(*dims))
+        out = torch.empty(len(values), 1)
+        library.qmix_forward(
+            *(len(values), *dims, parts, int(keep)),
+            *map(pointer, (values, state, packed, out, kept)),
+        )
+        return out, kept, packed
+
+    def backward(
+        self,
+        dout: Tensor,
+        values: Tensor,
+        state: Tensor,
+        weights: Sequence[Tensor],
+        kept: Tensor,
+        packed: Tensor,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Gradients of the values and of the weights."""
+        dims, parts, library = (
+            self._dims(values, state, weights),
+            torch.get_num_threads(),
+            self._library,
+        )
+        found = [torch.empty_like(weight) for weight in weights]
+        dvalues = torch.empty_like(values)
+        scratch = torch.empty(library.qmix_scratch_size(*dims, parts))
+        library.qmix_backward(
+            *(len(values), *dims, parts),
+            *map(pointer, (dout, values, state, packed, kept, dvalues)),
+            *(pointers(found), pointer(scratch)),
+        )
+        return dvalues, found
+
+
+class _QMixFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, kernel: QMixKernel, values: Tensor, state: Tensor, *weights: Tensor
+    ) -> Tensor:
+        out, kept, packed = kernel.forward(values, state, weights, keep=True)
+        ctx.kernel = kernel
+        ctx.save_for_backward(values, state, kept, packed, *weights)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        values, state, kept, packed, *weights = ctx.saved_tensors
+        dvalues, found = ctx.kernel.backward(
+            grads[0].contiguous(), values, state, weights, kept, packed
+        )
+        return None, dvalues, None, *found
+
+
+def run_qmix(
+    kernel: QMixKernel, values: Tensor, state: Tensor, weights: Sequence[Tensor]
+) -> Tensor:
+    """Mixed values [K, 1], differentiable where gradients are on."""
+    values, state = values.contiguous(), state.contiguous()
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (values, *weights)):
+        result: Tensor = _QMixFunction.apply(  # type: ignore[no-untyped-call]
+            kernel, values, state, *weights
+        )
+        return result
+    return kernel.forward(values, state, weights, keep=False)[0]
+
+
+def mix(values: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """The same in torch: values [..., N], state [..., S] -> [..., 1]."""
+    linear = torch.nn.functional.linear
+    a1, b1, c1, d1, a2, b2, c2, d2, a3, b3, a4, b4, c4, d4 = weights
+    w_1 = torch.abs(linear(torch.relu(linear(state, a1, b1)), c1, d1))
+    w_1 = w_1.view(*w_1.shape[:-1], values.shape[-1], -1)
+    hidden = (values.unsqueeze(-1) * w_1).sum(-2) + linear(state, a3, b3)
+    w_2 = torch.abs(linear(torch.relu(linear(state, a2, b2)), c2, d2))
+    mixed = (torch.nn.functional.elu(hidden) * w_2).sum(-1, keepdim=True)
+    return mixed + linear(torch.relu(linear(state, a4, b4)), c4, d4)
+
+
+def _self_test(kernel: QMixKernel) -> float:
+    """Largest difference to torch in values and gradients on a small case."""
+    agents, size, hidden, embed = 3, 5, 32, 16
+    generator = torch.Generator().manual_seed(0)
+    layers = [(size, hidden), (hidden, agents * embed), (size, hidden), (hidden, embed)]
+    layers += [(size, embed), (size, embed), (embed, 1)]
+    shapes = [shape for i, o in layers for shape in ((o, i), (o,))]
+    weights = [torch.randn(shape, generator=generator) / 4 for shape in shapes]
+    values, state = (torch.randn(37, width, generator=generator) for width in (agents, size))
+    with torch.enable_grad():
+        leaves = [tensor.requires_grad_() for tensor in (values, *weights)]
+        found = run_qmix(kernel, values, state, weights)
+        expected = mix(values, state, weights)
+        mine = torch.autograd.grad(found.square().mean(), leaves)
+        theirs = torch.autograd.grad(expected.square().mean(), leaves)
+    pairs = [(found, expected), *zip(mine, theirs, strict=True)]
+    return max(float((a - b).detach().abs().max()) for a, b in pairs)
+
+
+@switched
+def qmix_kernel() -> Found[QMixKernel]:
+    """The kernel after its self-test, or None and the reason."""
+    return load_kernel("qmix.c", QMixKernel, _self_test)
