@@ -25,6 +25,7 @@ from omg.evaluation.replay import check_can_replay, save_replays
 from omg.evaluation.testing import run_test
 from omg.learners import LEARNERS
 from omg.learners.am_learner import ACCURACY, check_accuracy
+from omg.modules.speed import set_up_torch
 from omg.runners import RUNNERS
 from omg.runners.assembly import episode_scheme, make_rollout
 from omg.runners.builders import copies_in_tests, copies_in_training
@@ -173,8 +174,7 @@ class Run:
     def _build(self) -> None:
         config = self.config
         tune_allocator()
-        if config.torch_threads:
-            torch.set_num_threads(config.torch_threads)
+        set_up_torch(config)
         self.device = device = choose_device(config)
         seeds = SeedTree(config.seed)
         overlapped = config.collect_ahead > 0 and not config.evaluate

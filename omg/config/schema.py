@@ -93,6 +93,7 @@ class RunSection(Section):
         pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:<n>"
     )
     torch_threads: Steps
+    use_kernels: bool
 
     t_max: Count
     test_interval: Count

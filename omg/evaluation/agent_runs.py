@@ -19,6 +19,7 @@ from omg.controllers.multi_module import MultiModuleMAC
 from omg.controllers.roster import Roster, learning_role, pool_roster
 from omg.envs.contract import BatchedEnv
 from omg.envs.registry import environment_class, make_batched
+from omg.modules.speed import set_up_torch
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember
 from omg.runners import RUNNERS
 from omg.runners.builders import copies_in_tests
@@ -158,8 +159,7 @@ class SeatedAgent:
         self.agent, self.pool, self.device = agent, pool, device
         self.config = _at_a_table(agent.config, pool)
         self.seeds = SeedTree(seed)
-        if self.config.torch_threads:
-            torch.set_num_threads(self.config.torch_threads)
+        set_up_torch(self.config)
         probe = make_batched(self.config.env, self.config.env_args, n_copies=1)
         self.spec: EnvSpec = probe.spec
         probe.close()

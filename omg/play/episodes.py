@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from omg.catalogue import Choice, Showing, open_env, showing_of
@@ -18,6 +17,7 @@ from omg.components.seeding import SeedTree
 from omg.envs.drawing import save_gif
 from omg.evaluation.replay import save_replays
 from omg.evaluation.testing import play_episodes
+from omg.modules.speed import set_up_torch
 from omg.play.players import Players, players_of
 from omg.runners.rollout import Finished, Rollout
 from omg.types import EnvSpec, OmgError, RunFailedError
@@ -81,7 +81,7 @@ def play(choice: Choice, policy: str, *, episodes: int, seed: int, out: Path | N
         raise OmgError(f"--episodes={episodes} is too few. Play at least one.")
     if seed < 0:
         raise OmgError(f"--seed={seed} is not possible. Use 0 or more.")
-    torch.set_num_threads(choice.config.torch_threads or 1)
+    set_up_torch(choice.config)
     env = open_env(choice, pictures=out is not None)
     try:
         players = players_of(policy, choice, env.spec)

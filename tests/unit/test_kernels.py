@@ -21,6 +21,8 @@ from omg.modules.kernels.build import load_library
 from omg.modules.kernels.gru import gru_kernel
 from omg.modules.recurrent import GRUCore
 
+from .bench_runs import Runs, saved
+
 needs_compiler = pytest.mark.skipif(
     load_library("gru.c")[0] is None, reason="no C compiler on this machine"
 )
@@ -145,6 +147,29 @@ def test_the_switch_turns_every_kernel_off_and_on_again() -> None:
         build.use_kernels(True)
     for loader in loaders:
         assert loader()[0] is not None  # type: ignore[operator]
+
+
+@needs_compiler
+def test_a_run_with_the_switch_off_uses_none_and_learns_the_same(tmp_path: Path) -> None:
+    used: list[bool] = []
+    runs = Runs(tmp_path)
+    seen = gru.GRUKernel.forward
+
+    def forward(*args: object, **kwargs: object) -> object:
+        used.append(True)
+        return seen(*args, **kwargs)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gru.GRUKernel, "forward", forward)
+        try:
+            slow = runs.run("qmix", "--rnn_hidden_dim=32", "--use_kernels=False", "--run_name=a")
+            assert not used
+            fast = runs.run("qmix", "--rnn_hidden_dim=32", "--run_name=b")
+            assert used
+        finally:
+            build.use_kernels(True)
+    for name, value in saved(fast).items():
+        torch.testing.assert_close(value, saved(slow)[name], atol=1e-4, rtol=1e-3)
 
 
 @needs_compiler

@@ -23,6 +23,7 @@ import torch
 from omg.config.schema import Config
 from omg.controllers import controller_class
 from omg.envs.worker_process import _prepare
+from omg.modules.speed import set_up_torch
 from omg.runners import RUNNERS
 from omg.runners.assembly import make_rollout
 from omg.runners.builders import copies_in_training
@@ -159,8 +160,7 @@ def run_collector(connection: Connection, faults: Connection, values: Mapping[st
 
     def make_host() -> Host:
         config = Config.model_validate(dict(values))
-        if config.torch_threads:
-            torch.set_num_threads(config.torch_threads)
+        set_up_torch(config)
         return Host(config)
 
     serve(connection, make_host)
