@@ -126,6 +126,7 @@ def model_meta(config: Config, spec: EnvSpec, policy: Mapping[str, Any]) -> dict
             "obs_dim": spec.obs_dim,
             "state_dim": spec.state_dim,
         },
+        **({"seat_roles": list(spec.roles)} if spec.roles else {}),
         "policy": dict(policy),
         **({"critic": _critic_meta(config)} if config.critic else {}),
     }

@@ -96,8 +96,15 @@ def weights_in(source: Path) -> Path:
             f"{source} holds a policy that is fed the others' present places (am_present=true), "
             "which members of a pool are not. Add one that was trained without."
         )
-    _check_took_every_seat(source)
+    if not _alone_in_its_role(meta):
+        _check_took_every_seat(source)
     return weights
+
+
+def _alone_in_its_role(meta: Mapping[str, Any]) -> bool:
+    """Whether the agent's role has one seat, e.g. the prey's; it learned in all there are."""
+    own, seats = (meta.get("policy") or {}).get("roles", []), meta.get("seat_roles", [])
+    return len(own) == 1 and seats.count(own[0]) == 1
 
 
 def _check_took_every_seat(source: Path) -> None:

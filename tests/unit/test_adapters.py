@@ -307,6 +307,29 @@ def test_gymnasium_agents_have_their_parts_of_tuples() -> None:
     assert views[-1].obs[0].tolist() == [[0, 0], [0, 0]]
 
 
+@pytest.mark.parametrize(
+    ("seen", "fits"),
+    [
+        (np.array([3, 4], np.int64), True),
+        (np.array([3.0, 4.0]), True),
+        (np.array([0.5, 1.0]), False),
+        (np.array([3, 300]), False),
+        (np.array([-1, 0]), False),
+        (np.array([np.nan, 0.0]), False),
+    ],
+)
+def test_observations_beyond_the_declared_dtype_are_refused(seen: Any, fits: bool) -> None:
+    """Episodes are stored in it, so that halves would become zeros without a word."""
+    env = lift()
+    env.reset(0)
+    env._games[0]._obs = lambda: (np.zeros(2, np.uint8), seen)
+    if fits:
+        assert env.step(np.zeros((1, 2), np.int64)).obs[0, 1].tolist() == seen.tolist()
+        return
+    with pytest.raises(OmgError, match="does not fit the dtype of its space, uint8"):
+        env.step(np.zeros((1, 2), np.int64))
+
+
 def test_one_reward_of_a_gymnasium_game_is_the_teams() -> None:
     env = lift(team=True)
     assert env.spec.shared_reward

@@ -424,6 +424,22 @@ def test_an_agent_that_learned_in_one_seat_cannot_be_a_member(tmp_path: Path) ->
     assert "is_agent_shift=false" in refusal(pool.add_run, run)
 
 
+@pytest.mark.parametrize(("seats", "fine"), [(["prey"], True), (["prey", "prey"], False)])
+def test_the_only_seat_of_a_role_is_every_seat_of_it(
+    tmp_path: Path, seats: list[str], fine: bool
+) -> None:
+    pool = OpponentPool.open_or_new(tmp_path / "pool")
+    run = make_team_run(tmp_path, "run", am_model="none_am", shifted=False)
+    path = run / "models" / "100" / "meta.json"
+    meta = json.loads(path.read_text())
+    meta["policy"]["roles"], meta["seat_roles"] = ["prey"], ["predator", "predator", *seats]
+    path.write_text(json.dumps(meta))
+    if fine:
+        assert pool.add_run(run)[0].roles == ("prey",)
+    else:
+        assert "is_agent_shift=false" in refusal(pool.add_run, run)
+
+
 def test_a_subgoal_prior_is_no_member(tmp_path: Path) -> None:
     pool = OpponentPool.open_or_new(tmp_path / "pool")
     prior = {"iql_omg/vae": torch.nn.Linear(2, 2)}

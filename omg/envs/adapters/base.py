@@ -88,6 +88,7 @@ class AdaptedEnv(SerialEnv):
         self._widths = widths = tuple(seat.features.width for seat in seats)
         self._readers = [seat.read if seat.masked else seat.features.read for seat in seats]
         dtype, scale = dtype_of(seats), scale_of(seats)
+        self._stored = None if dtype == "float32" else np.dtype(dtype)
         self.spec = EnvSpec(
             name=self._options.key,
             n_agents=n,
@@ -132,7 +133,9 @@ class AdaptedEnv(SerialEnv):
                 rows.avail[at, seat] = self._only_first
                 continue
             try:
-                obs[seat, : widths[seat]] = readers[seat](value)
+                numbers = readers[seat](value)
+                self._check_kept(b, seat, numbers)
+                obs[seat, : widths[seat]] = numbers
             except (ValueError, TypeError) as error:
                 raise OmgError(
                     f"The observation of {self._agent(seat)} {self._where(b)} does not fit its "
@@ -162,8 +165,26 @@ class AdaptedEnv(SerialEnv):
             joined = np.concatenate(parts).reshape(self.n_copies, -1)
         except (TypeError, ValueError):  # no arrays of one axis: what they are is told one by one
             return False
+        if not self._kept(joined):
+            return False
         rows.obs.reshape(self.n_copies, -1)[:, self._columns] = joined
         return True
+
+    def _kept(self, numbers: NDArray[Any]) -> bool:
+        """Whether episodes, which are stored in the declared dtype, keep these numbers."""
+        declared = self._stored
+        if declared is None or np.can_cast(numbers.dtype, declared):
+            return True
+        with np.errstate(invalid="ignore"):
+            return bool((numbers.astype(declared) == numbers).all())
+
+    def _check_kept(self, b: int, seat: int, numbers: NDArray[Any]) -> None:
+        if not self._kept(numbers):
+            raise OmgError(
+                f"The observation of {self._agent(seat)} {self._where(b)} does not fit the dtype "
+                f"of its space, {self._stored}: {numbers.dtype} {numbers.ravel()[:4]}. Declare a "
+                "space that holds what is observed, e.g. of float32."
+            )
 
     def _blank(self) -> Rows:
         """Rows in which everybody can do everything. Observations side by side are the state, so
