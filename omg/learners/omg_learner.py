@@ -105,8 +105,10 @@ class OMGLearner(QLearner):
 
     def _fed(self, update: _Update, slots: Tensor, subgoal: Tensor) -> Tensor:
         """Inputs at some slots with the features of given subgoals, [K, 1, I]."""
-        feature = self._model.features(subgoal, update.rows.take(slots))
-        return torch.cat([update.plain[slots], feature.unsqueeze(1)], -1)
+        model = self._model
+        rows = update.rows if model.feeds_subgoals else update.rows.take(slots)
+        feature = model.features(subgoal, rows)
+        return torch.cat([_at(update.plain, slots), feature.unsqueeze(1)], -1)
 
     def _unroll(self, update: _Update, subgoal: Tensor) -> _Played:
         """The policy's network over whole episodes with a subgoal [P, G] at every slot."""
@@ -142,19 +144,18 @@ class OMGLearner(QLearner):
         if network.carry_dim:
             hidden = (played or self._unroll(update, inferred)).hidden
             before = _at(packing.previous(hidden.squeeze(1)), now)
-        repeated, chosen = now.repeat_interleave(horizon), slots.flatten()
-        decoded = self._model.decoded(prior)
-        features = self._model.features(
-            _at(prior, chosen),
-            update.rows.take(repeated),
-            None if decoded is None else _at(decoded, chosen),
-        )
-        q = network.variants(
-            _at(update.plain, now).squeeze(1),
-            features.view(len(now), horizon, -1),
-            before,
-            update.rows.seats[now],
-        )
+        shared, seats = _at(update.plain, now).squeeze(1), update.rows.seats[now]
+        if self._model.feeds_subgoals:
+            q = network.variants_of(shared, prior, slots, before, seats)
+        else:
+            repeated, chosen = now.repeat_interleave(horizon), slots.flatten()
+            decoded = self._model.decoded(prior)
+            features = self._model.features(
+                _at(prior, chosen),
+                update.rows.take(repeated),
+                None if decoded is None else _at(decoded, chosen),
+            )
+            q = network.variants(shared, features.view(len(now), horizon, -1), before, seats)
         return self._value(q, packing.take(update.part.raw("avail_actions"), now))
 
     def subgoal_targets(

@@ -71,9 +71,9 @@ class CriticSubgoals:
             _, hidden = critic.unroll_states(whole, packing)
             before = packing.previous(hidden.squeeze(1))[now]
             horizon = slots.shape[1]
-            each = model.features(
-                found.prior[slots.flatten()], found.rows.take(now.repeat_interleave(horizon))
-            )
+            repeated = now.repeat_interleave(horizon)
+            rows = found.rows if model.feeds_subgoals else found.rows.take(repeated)
+            each = model.features(found.prior.index_select(0, slots.flatten()), rows)
             return critic.variants(plain[now].squeeze(1), each.view(len(now), horizon, -1), before)
 
         return self._subgoals.select(packing, values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import shutil
@@ -226,6 +227,10 @@ def result_of(step: Step) -> dict[str, float]:
         for record in read_metrics(step.output / "metrics.jsonl"):
             latest.update(record)
     if step.stage == "priors":
+        # Metrics hold means over a stretch of training; what the finished prior decodes was saved.
+        with contextlib.suppress(OSError, ValueError):
+            saved = (step.output / "models" / "last" / "meta.json").read_text(encoding="utf-8")
+            latest.update(json.loads(saved))
         names = {"decoding_accuracy": "prior_accuracy"}
     else:
         own = "test_own_return_mean"

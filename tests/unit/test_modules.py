@@ -78,6 +78,12 @@ def test_variants_equal_one_step_for_each(name, dueling, hidden_dim, grad):
         each = torch.cat([inputs, features[:, kind]], -1)
         expected, _ = agent.step(each, carry, seats)
         torch.testing.assert_close(found[:, kind], expected, atol=1e-5, rtol=1e-5)
+    places = torch.randint(0, 6, (13, 5))
+    table = torch.randn(6, 3)
+    with torch.set_grad_enabled(grad):
+        from_table = agent.variants_of(inputs, table, places, carry, seats)
+        direct = agent.variants(inputs, table[places], carry, seats)
+    torch.testing.assert_close(from_table, direct, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dueling", [False, True])

@@ -23,13 +23,13 @@ from omg.config.loader import available, load_command_line
 from omg.main import RESUME_MAY_CHANGE
 from omg.pipeline.decide import Decision, decide
 from omg.pipeline.display import time_left
-from omg.pipeline.execute import run_pipeline
+from omg.pipeline.execute import result_of, run_pipeline
 from omg.pipeline.locks import pipeline_lock, stop_orphans, try_lock
 from omg.pipeline.plan import Source, make_plan, saved_models
 from omg.pipeline.process import Child, start
 from omg.pipeline.spec import find_pipeline, read_spec, slug
 from omg.pipeline.state import PipelineState
-from omg.pipeline.steps import FREE, PLACES, Plan
+from omg.pipeline.steps import FREE, PLACES, Plan, Step
 from omg.pipeline.summary import summary_table
 from omg.pipeline.words import settings_of, to_words
 from omg.types import OmgError, RunFailedError
@@ -824,3 +824,15 @@ def test_what_depends_on_something_made_anew_is_not_taken_for_older(
     path.write_text(json.dumps(content))
     with pytest.raises(OmgError, match=r"it depends on .*pool"):
         decide(plan, PipelineState(plan))
+
+
+def test_a_prior_is_shown_with_what_it_decodes_at_its_end_not_on_average(tmp_path: Path) -> None:
+    step = Step(
+        key="priors/p", stage="priors", kind="train", commands=(), settings={}, output=tmp_path
+    )
+    (tmp_path / "metrics.jsonl").write_text('{"t_env": 9, "wall_s": 1, "prior_accuracy": 0.4}\n')
+    assert result_of(step) == {"decoding_accuracy": 0.4}
+    last = tmp_path / "models" / "last"
+    last.mkdir(parents=True)
+    (last / "meta.json").write_text('{"prior_accuracy": 0.97}')
+    assert result_of(step) == {"decoding_accuracy": 0.97}

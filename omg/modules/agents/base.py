@@ -49,6 +49,18 @@ class AgentNetwork(nn.Module):
         outputs, _ = self.step(each, carry.repeat_interleave(kinds, 0), chosen)
         return outputs.view(rows, kinds, -1)
 
+    def variants_of(
+        self,
+        inputs_RI: Tensor,
+        table_PF: Tensor,
+        places_RE: Tensor,
+        carry: Tensor,
+        seats: Tensor | None = None,
+    ) -> Tensor:
+        """The same where the features are rows of a table: `variants` with table[places]."""
+        features = table_PF.index_select(0, places_RE.flatten())
+        return self.variants(inputs_RI, features.view(*places_RE.shape, -1), carry, seats)
+
     @abstractmethod
     def unroll_packed(
         self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None

@@ -34,7 +34,8 @@ class ModelRows:
     def take(self, rows: Tensor) -> ModelRows:
         """Some of the rows."""
         known = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: v[rows] for name, v in known.items() if v is not None})
+        taken = {k: v.index_select(0, rows) for k, v in known.items() if v is not None}
+        return replace(self, **taken)
 
 
 @dataclass(frozen=True, slots=True)

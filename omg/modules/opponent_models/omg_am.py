@@ -190,6 +190,11 @@ class SubgoalModel(HistoryModel):
             parts.append(self.source.place(decoded, rows.state, rows.seats))
         return torch.cat(parts, -1).detach()
 
+    @property
+    def feeds_subgoals(self) -> bool:
+        """Whether the features are the subgoal itself, wherever one stands."""
+        return self._kind == "latent"
+
     def reconstruction(self, rows: ModelRows, subgoal: Tensor, condition: Tensor) -> Tensor:
         """Mean square error of the decoded embedding of s_t; the embedding itself is the target
         and gets no gradient from here, lest it shrink to zero."""
