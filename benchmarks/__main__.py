@@ -82,7 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", help=f"of: {', '.join(BENCHMARKS)}; default: all")
-    parser.add_argument("--threads", type=int, nargs="+", default=[], help="only these numbers")
+    parser.add_argument(
+        "--threads", type=int, action="append", default=[], help="only so many (may be repeated)"
+    )
     parser.add_argument("--check", action="store_true", help="fail when a floor is missed")
     parser.add_argument(
         "--record-floors", action="store_true", help="write the floors that these ratios give"
