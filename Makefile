@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint bench bench-check clean
 
 help:
 	@echo "make demo   set up .venv, run the whole story in five minutes: opponents, OMG, rivals, report (results/demo)"
 	@echo "make test   set up .venv, run ruff, mypy, import-linter and pytest"
-	@echo "make bench  set up .venv, compare with a PyMARL-style reference and lbforaging"
+	@echo "make bench  set up .venv, measure speed and memory (docs/performance.md), write benchmarks/results.json"
+	@echo "make bench-check  the same ratios, and fail when one misses its floor (benchmarks/floors.json)"
 
 setup: $(STAMP)
 
@@ -37,6 +38,11 @@ test: lint
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.profile --json benchmarks/results.json
+	$(BIN)/python -m benchmarks.scale --json benchmarks/results.json
+
+bench-check: $(STAMP)
+	$(BIN)/python -m benchmarks --check
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

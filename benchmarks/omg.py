@@ -58,19 +58,19 @@ def _config(words: list[str]) -> Config:
     return load_command_line([*words, "--env-config=foraging", f"--env_args.key={KEY}"]).config
 
 
-def _spec() -> EnvSpec:
+def foraging_spec() -> EnvSpec:
+    """The game of all measurements here."""
     return make_batched("foraging", {"key": KEY}, n_copies=1).spec
 
 
-def _roster(spec: EnvSpec) -> Roster:
+def roster(spec: EnvSpec, size: int = OPPONENTS) -> Roster:
     """Frozen recurrent policies with random weights, each drawn with equal probability."""
     settings = InputSettings(
         obs_is_state=False, obs_last_action=True, obs_agent_id=True, scale=spec.obs_scale
     )
     inputs = InputBuilder(spec, settings, device=CPU)
     networks = [
-        RNNAgent(input_dim=inputs.dim, n_actions=spec.n_actions, hidden_dim=64)
-        for _ in range(OPPONENTS)
+        RNNAgent(input_dim=inputs.dim, n_actions=spec.n_actions, hidden_dim=64) for _ in range(size)
     ]
     members = tuple(
         PoolMember(
@@ -85,13 +85,13 @@ def _roster(spec: EnvSpec) -> Roster:
             common_reward=False,
             env="foraging",
         )
-        for n in range(OPPONENTS)
+        for n in range(size)
     )
     return Roster(
         names=tuple(member.id for member in members),
         groups=(CheckpointGroup(networks, inputs, epsilon=0.0, device=CPU),),
-        group_of=np.zeros(OPPONENTS, np.int64),
-        local_of=np.arange(OPPONENTS),
+        group_of=np.zeros(size, np.int64),
+        local_of=np.arange(size),
         n_agents=spec.n_agents,
         seat=0,
         pool=members,
@@ -100,8 +100,8 @@ def _roster(spec: EnvSpec) -> Roster:
 
 def _mixed(words: list[str]) -> MultiModuleMAC:
     torch.manual_seed(0)
-    spec = _spec()
-    return MultiModuleMAC(config=_config(words), spec=spec, device=CPU, roster=_roster(spec))
+    spec = foraging_spec()
+    return MultiModuleMAC(config=_config(words), spec=spec, device=CPU, roster=roster(spec))
 
 
 def _episodes(scheme: Scheme, spec: EnvSpec, count: int) -> EpisodeBatch:
@@ -125,7 +125,7 @@ def _episodes(scheme: Scheme, spec: EnvSpec, count: int) -> EpisodeBatch:
 def _update(
     words: list[str], learner_class: type[QLearner], episodes: int, env_steps: int = ANNEALED
 ) -> Callable[[], object]:
-    config, spec = _config(words), _spec()
+    config, spec = _config(words), foraging_spec()
     scheme = environment_scheme(spec, common_reward=False)
     mac: BasicMAC | MultiModuleMAC
     if learner_class is QLearner:

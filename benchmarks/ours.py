@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from statistics import median
-from time import perf_counter
 
 import numpy as np
 import torch
 
+from benchmarks.clock import now
 from omg.components.episode_batch import EpisodeBatch
 from omg.components.replay_buffer import ReplayBuffer
 from omg.components.scheme import environment_scheme
@@ -24,14 +24,21 @@ from omg.learners.q_learner import QLearner
 from omg.modules.recurrent import GRUCore
 from omg.run import tune_allocator
 from omg.runners.rollout import Rollout
+from omg.types import EnvSpec
 
 KEY = "Foraging-8x8-2p-3f-v3"
 CPU = torch.device("cpu")
 
 
-def _config() -> Config:
+def foraging_config() -> Config:
+    """QMIX-RNN: 16 copies, batches of 32 episodes, hidden 64, one update per episode."""
     words = ["--config=qmix", "--env-config=foraging", f"--env_args.key={KEY}"]
     return load_command_line(words).config
+
+
+def foraging_spec() -> EnvSpec:
+    """The sizes of that game."""
+    return make_batched("foraging", {"key": KEY}, n_copies=1).spec
 
 
 def foraging_steps(copies: int, seconds: float) -> float:
@@ -40,12 +47,12 @@ def foraging_steps(copies: int, seconds: float) -> float:
     env.reset(0)
     rng = np.random.default_rng(0)
     actions = rng.integers(0, 6, (64, copies, 2))
-    steps, start = 0, perf_counter()
-    while perf_counter() - start < seconds:
+    steps, start = 0, now()
+    while now() - start < seconds:
         for act in actions:
             env.step(act)
         steps += len(actions) * copies
-    return steps / (perf_counter() - start)
+    return steps / (now() - start)
 
 
 @cache
@@ -64,14 +71,14 @@ def lbforaging_steps(seconds: float) -> float:
     game.reset(seed=0)  # type: ignore[attr-defined]
     rng = np.random.default_rng(0)
     actions = rng.integers(0, 6, (4096, 2))
-    steps, start = 0, perf_counter()
-    while perf_counter() - start < seconds:
+    steps, start = 0, now()
+    while now() - start < seconds:
         for act in actions[:256]:
             _, _, done, cut, _ = game.step(act)  # type: ignore[attr-defined]
             if done or cut:
                 game.reset()  # type: ignore[attr-defined]
         steps += 256
-    return steps / (perf_counter() - start)
+    return steps / (now() - start)
 
 
 def _rollout(config: Config, copies: int) -> Rollout:
@@ -91,23 +98,23 @@ def _rollout(config: Config, copies: int) -> Rollout:
 
 def rollout_steps(copies: int, seconds: float) -> float:
     """Steps per second of playing and storing, without learning."""
-    rollout = _rollout(_config(), copies)
+    rollout = _rollout(foraging_config(), copies)
     for _ in range(10):
         rollout.step(0)
-    steps, start = 0, perf_counter()
-    while perf_counter() - start < seconds:
+    steps, start = 0, now()
+    while now() - start < seconds:
         for _ in range(16):
             rollout.step(0)
         steps += 16 * copies
-    return steps / (perf_counter() - start)
+    return steps / (now() - start)
 
 
 def training_steps(
-    seconds: float, config: Config | None = None, clock: Callable[[], float] = perf_counter
+    seconds: float, config: Config | None = None, clock: Callable[[], float] = now
 ) -> float:
     """Steps per second with one update per episode, after the buffer holds a batch."""
     tune_allocator()
-    config = config or _config()
+    config = config or foraging_config()
     rollout = _rollout(config, config.batch_size_run)
     mac = rollout.mac
     learner = QLearner(config=config, spec=rollout.env.spec, mac=mac, device=CPU)
@@ -138,7 +145,7 @@ def training_steps(
 def update_seconds(repeats: int) -> float:
     """Median time of one update on full-length episodes."""
     tune_allocator()
-    config = _config()
+    config = foraging_config()
     env = make_batched(config.env, config.env_args, n_copies=1)
     spec = env.spec
     mac = BasicMAC(config=config, spec=spec, device=CPU)
@@ -157,28 +164,29 @@ def update_seconds(repeats: int) -> float:
     )
     times = []
     for episode in range(repeats + 3):
-        start = perf_counter()
+        start = now()
         learner.train(batch, Progress(0, episode, episode))
-        times.append(perf_counter() - start)
+        times.append(now() - start)
     return median(times[3:])
 
 
 def gru_passes(*, own: bool) -> float:
-    """Forward + backward passes per second, 64 rows x 51 steps x 64, input gradient included."""
+    """Forward + backward passes per second, 64 rows x 51 steps x 64, input gradient included;
+    memory is kept as in training."""
+    tune_allocator()
     torch.manual_seed(0)
     core, torchs = GRUCore(64, 64), torch.nn.GRU(64, 64)
     inputs = torch.randn(51, 64, 64, requires_grad=True)
     hidden = torch.zeros(64, 64)
     times = []
     for _ in range(15):
-        start = perf_counter()
+        start = now()
         out = core.unroll(inputs, hidden) if own else torchs(inputs, hidden.unsqueeze(0))[0]
         out.sum().backward()
-        times.append(perf_counter() - start)
+        times.append(now() - start)
     return 1 / median(times[3:])
 
 
 def stored_bytes() -> int:
     """Bytes per stored step of Foraging-8x8-2p-3f."""
-    env = make_batched("foraging", {"key": KEY}, n_copies=1)
-    return environment_scheme(env.spec, common_reward=True).bytes_per_step()
+    return environment_scheme(foraging_spec(), common_reward=True).bytes_per_step()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import mean, median
-from time import perf_counter
 
 import torch
 from torch.nn import functional
+
+from benchmarks.clock import now
 
 from .episode_data import EpisodeBatch, ReplayBuffer, Sizes
 from .loop import DEFAULT_ENV, Controller, Epsilon, ForagingTask, Runner
@@ -24,10 +25,10 @@ def measure_rollout(seconds: float, *, env_id: str = DEFAULT_ENV, seed: int = 0)
     """Environment steps per second of playing alone, over whole episodes."""
     runner = _runner(env_id=env_id, seed=seed, epsilon=Epsilon())
     runner.run_episode()
-    steps, start = 0, perf_counter()
-    while perf_counter() - start < seconds:
+    steps, start = 0, now()
+    while now() - start < seconds:
         steps += runner.run_episode()
-    return steps / (perf_counter() - start)
+    return steps / (now() - start)
 
 
 def synthetic_batch(sizes: Sizes, *, batch_size: int, seed: int = 0) -> EpisodeBatch:
@@ -73,16 +74,16 @@ def measure_update(
     learner = QmixLearner(controller=Controller(sizes=sizes))
     times = []
     for i in range(warmup + n):
-        start = perf_counter()
+        start = now()
         learner.train(batch, episode=i)
-        times.append(perf_counter() - start)
+        times.append(now() - start)
     return median(times[warmup:])
 
 
 def measure_training(
-    episodes: int, *, env_id: str = DEFAULT_ENV, batch_size: int = 32, seed: int = 0
+    seconds: float, *, env_id: str = DEFAULT_ENV, batch_size: int = 32, seed: int = 0
 ) -> float:
-    """Environment steps per second with one update per episode.
+    """Environment steps per second with one update per episode, over so many seconds.
 
     The buffer is first filled to ``batch_size`` episodes and one update made, both untimed.
     """
@@ -93,12 +94,13 @@ def measure_training(
         runner.run_episode()
         buffer.insert(runner.batch)
     learner.train(buffer.sample(batch_size), episode=0)
-    steps, start = 0, perf_counter()
-    for episode in range(episodes):
+    steps, episode, start = 0, batch_size, now()
+    while now() - start < seconds:
         steps += runner.run_episode()
         buffer.insert(runner.batch)
-        learner.train(buffer.sample(batch_size), episode=batch_size + episode)
-    return steps / (perf_counter() - start)
+        learner.train(buffer.sample(batch_size), episode=episode)
+        episode += 1
+    return steps / (now() - start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +149,7 @@ def learn(
     buffer = ReplayBuffer(sizes=runner.task.sizes, seed=seed)
     before, episode = greedy_return(test_episodes), 0
     curve: list[tuple[int, float]] = []
-    start = perf_counter()
+    start = now()
     while runner.env_steps < env_steps:
         runner.run_episode()
         buffer.insert(runner.batch)
@@ -156,7 +158,7 @@ def learn(
             learner.train(buffer.sample(batch_size), episode=episode)
         if runner.env_steps >= (len(curve) + 1) * env_steps / points:
             curve.append((runner.env_steps, greedy_return(20)))
-    seconds = perf_counter() - start
+    seconds = now() - start
     return LearningResult(
         return_before=before,
         return_after=greedy_return(test_episodes),
