@@ -8,6 +8,7 @@ from statistics import median
 
 from benchmarks import memory, omg, ours, predator_prey, products, spread
 from benchmarks.clock import now
+from benchmarks.overlap import overlap
 from benchmarks.reference import measure
 from benchmarks.reference.episode_data import Sizes, bytes_per_transition
 from benchmarks.training import Training, config_of
@@ -199,5 +200,16 @@ BENCHMARKS: dict[str, Benchmark] = {
         slack=0.9,
         run=lambda: memory.compared("float32"),
     ),
-    # Collection beside learning (benchmarks/overlap.py): its entries belong here.
+    "overlap": Benchmark(
+        what="QMIX-RNN on Foraging, collect_ahead=1 vs 0",
+        unit="env-steps/s",
+        checked=False,
+        run=overlap,
+    ),
+    "overlap_foreign": Benchmark(
+        what="the same on the lbforaging package, collect_ahead=1 vs 0",
+        unit="env-steps/s",
+        checked=False,
+        run=lambda: overlap("overlap_foreign"),
+    ),
 }
