@@ -29,8 +29,8 @@ def numpy_dtype(dtype: torch.dtype) -> type[np.generic]:
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros that take physical memory only where they are written to (on the CPU; in pieces of 2 MiB
-    where the system gives numpy huge pages)."""
+    """Zeros that take physical memory only where they are written to (on the CPU; in pieces of
+    2 MiB where the system gives numpy huge pages)."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.from_numpy(np.zeros(shape, _NUMPY[dtype]))
