@@ -128,7 +128,7 @@ def plan(root: Path, only: Sequence[str]) -> tuple[list[Job], list[Job]]:
     for task in TASKS:
         key = f"--env_args.key={task}"
         for row in algorithms():
-            if row.name.endswith("_beta") or (only and row.name not in only):
+            if row.name.endswith(("_beta", "_quick")) or (only and row.name not in only):
                 continue
             team, on_policy = row.learns == "a team", row.learning == "on-policy"
             words = (

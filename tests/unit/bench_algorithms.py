@@ -69,6 +69,7 @@ TABLE: dict[str, Row] = {
     "iql_beta": Row(twin="iql"),
     "vdn_beta": Row(twin="vdn"),
     "qmix_beta": Row(twin="qmix"),
+    "qmix_quick": Row(seats=QMIX, updates=120, sure=("--target_update_tau=0",)),  # no soft targets
     "qtran": Row(updates=100),
     # At a cut it draws the others' actions.
     "coma": Row(values="policy", seats=COMA, sure_ending="terminated", updates=150),
