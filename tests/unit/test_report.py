@@ -25,6 +25,7 @@ from omg.evaluation.report.html import number
 from omg.evaluation.report.methods import ASIDE, command, settings
 from omg.evaluation.report.page import asset
 from omg.evaluation.report.replays import hits
+from omg.evaluation.report.runs import final_accuracy, find_runs, read_run
 from omg.functional.subgoals import hit_ratio
 from omg.types import OmgError, RunFailedError
 from tests.unit.report_data import (
@@ -35,6 +36,7 @@ from tests.unit.report_data import (
     write_agents,
     write_json,
     write_pipeline,
+    write_prior,
     write_run,
 )
 
@@ -250,6 +252,18 @@ def test_last_shares_of_k_are_the_mean_of_the_seeds(folder: Path, html: str) -> 
 
 def test_a_collapsed_model_is_named(page: Page) -> None:
     assert "vary at the end for OMG paper: the model may have collapsed" in page.text
+
+
+def test_a_priors_accuracy_is_that_of_the_finished_one(tmp_path: Path) -> None:
+    write_prior(tmp_path / "prior")
+    ((path, role),) = find_runs(tmp_path / "prior")
+    run = read_run(path, role)
+    assert run is not None
+    assert final_accuracy(run) == pytest.approx(0.99, abs=0.02)  # the last record
+    last = tmp_path / "prior" / "models" / "last"
+    last.mkdir(parents=True)
+    (last / "meta.json").write_text('{"prior_accuracy": 0.5}')
+    assert final_accuracy(run) == 0.5
 
 
 def test_long_curves_are_thinned_with_both_ends_kept(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +37,15 @@ class RunRecord:
     env_steps: int
     seconds: float
     written: float  # when its metrics were last written, seconds since 1970
+
+
+def final_accuracy(prior: RunRecord) -> float:
+    """What a finished prior decodes, as it was saved with it; of one without that, the last
+    record, which is a mean over a stretch of training."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        saved = (prior.path / "models" / "last" / "meta.json").read_text(encoding="utf-8")
+        return float(json.loads(saved)["prior_accuracy"])
+    return float(prior.curves["prior_accuracy"].values[-1])
 
 
 def is_run(folder: Path) -> bool:

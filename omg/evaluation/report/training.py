@@ -32,7 +32,7 @@ from omg.evaluation.report.html import (
     tabs,
 )
 from omg.evaluation.report.metrics import COLLAPSE, LOSSES, PRIORS, Metric, tested_metrics
-from omg.evaluation.report.runs import RunRecord
+from omg.evaluation.report.runs import RunRecord, final_accuracy
 
 MAX_TABS = 9
 _PRIOR_SLOT = 22  # colours of their own: a prior belongs to no method
@@ -196,7 +196,7 @@ def _priors(data: ReportData) -> Html | None:
     if not charts:
         return None
     finals = [
-        f"{name} {number(100 * float(runs[0].curves['prior_accuracy'].values[-1]), 1)} %"
+        f"{name} {number(100 * final_accuracy(runs[0]), 1)} %"
         for name, runs in groups.items()
         if "prior_accuracy" in runs[0].curves
     ]
