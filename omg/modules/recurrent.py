@@ -37,7 +37,7 @@ class GRUCore(nn.Module):
         the CPU, never increasing); hidden before the first step [sizes[0], H] -> [P, H]."""
         kernel, _ = gru_kernel()
         weights: list[Tensor] = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
-        if kernel is not None and kernel.fits(inputs_PI, self.hidden_size):
+        if kernel is not None and kernel.fits(inputs_PI, self.hidden_size, weights):
             return run_gru(kernel, inputs_PI, sizes, hidden, weights)
         out, _ = torch.gru(
             inputs_PI, sizes, hidden.unsqueeze(0), weights, True, 1, 0.0, self.training, False

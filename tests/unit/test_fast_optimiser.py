@@ -71,6 +71,24 @@ def test_a_state_goes_to_torchs_optimiser_and_back(
 
 
 @needs_compiler
+def test_a_loaded_state_of_other_types_is_made_readable() -> None:
+    mine, other = parameters(), parameters()
+    fast, slow = FastAdam(mine), torch.optim.Adam(other)
+    for optimiser, owned in ((fast, mine), (slow, other)):
+        give_gradients(owned, 3)
+        optimiser.step()
+    saved = fast.state_dict()
+    for state in saved["state"].values():
+        state["step"] = state["step"].to(torch.int64)
+    fast.load_state_dict(saved)
+    for optimiser, owned in ((fast, mine), (slow, other)):
+        give_gradients(owned, 4)
+        optimiser.step()
+    for a, b in zip(mine, other, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-6, rtol=2e-5)
+
+
+@needs_compiler
 def test_the_kernel_is_used_and_says_that_parameters_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -128,9 +128,12 @@ def test_a_child_that_was_forked_after_use_computes_too() -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:  # pragma: no cover - in the child
-        same = torch.equal(core.unroll(x, torch.zeros(2, 32)).detach(), expected)
-        os.write(writer, b"same" if same else b"other")
-        os._exit(0)
+        try:
+            same = torch.equal(core.unroll(x, torch.zeros(2, 32)).detach(), expected)
+            os.write(writer, b"same" if same else b"other")
+        finally:
+            os._exit(0)
+    os.close(writer)
     os.waitpid(child, 0)
     assert os.read(reader, 10) == b"same"
 
@@ -173,11 +176,71 @@ def test_a_run_with_the_switch_off_uses_none_and_learns_the_same(tmp_path: Path)
 
 
 @needs_compiler
-def test_a_kernel_that_computes_nonsense_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
-    kernel, reason = build.load_kernel("gru.c", gru.GRUKernel, lambda _: 0.5)
+@pytest.mark.parametrize(("error", "words"), [(0.5, "off by 0.5"), (float("nan"), "off by nan")])
+def test_a_kernel_that_computes_nonsense_is_not_used(
+    error: float, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernel, reason = build.load_kernel("gru.c", gru.GRUKernel, lambda _: error)
     assert kernel is None
-    assert "off by 0.5" in reason
-    assert "off by 0.5" in caplog.text
+    assert words in reason
+    assert words in caplog.text
+
+
+@needs_compiler
+def test_a_self_test_that_fails_to_run_falls_back_to_torch() -> None:
+    def broken(_: object) -> float:
+        raise RuntimeError("no such function")
+
+    kernel, reason = build.load_kernel("gru.c", gru.GRUKernel, broken)
+    assert kernel is None
+    assert "no such function" in reason
+
+
+def test_the_largest_difference_does_not_hide_what_is_not_a_number() -> None:
+    one, other = torch.zeros(3), torch.tensor([0.0, float("nan"), 0.0])
+    assert build.largest_difference([(one, one), (one, other), (one, one)]) != 0.0
+    assert build.largest_difference([(one, one + 2), (one, one)]) == 2.0
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("inputs", "sizes", "hidden"),
+    [
+        (torch.zeros(5, 9), [3, 2], torch.zeros(3, 64)),  # other features
+        (torch.zeros(5, 4), [2, 3], torch.zeros(2, 64)),  # growing
+        (torch.zeros(5, 4), [3, 2], torch.zeros(3, 32)),  # another state
+    ],
+)
+def test_shapes_that_do_not_fit_never_reach_the_kernel(
+    inputs: torch.Tensor, sizes: list[int], hidden: torch.Tensor
+) -> None:
+    with pytest.raises(ValueError, match="do not fit together"):
+        GRUCore(4, 64).unroll_packed(inputs, torch.tensor(sizes), hidden)
+
+
+@needs_compiler
+def test_weights_in_double_precision_are_torchs(caplog: pytest.LogCaptureFixture) -> None:
+    core = GRUCore(4, 64).double()
+    out = core.unroll(torch.zeros(3, 2, 4, dtype=torch.float64), torch.zeros(2, 64).double())
+    assert out.dtype == torch.float64
+
+
+@needs_compiler
+def test_a_width_the_kernel_does_not_take_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    build._said.discard("a GRU of width 20, which is no multiple of 16")
+    core = GRUCore(4, 20)
+    for _ in range(2):
+        core.unroll(torch.zeros(3, 2, 4), torch.zeros(2, 20))
+    assert caplog.text.count("a GRU of width 20") == 1
+
+
+@needs_compiler
+def test_a_second_derivative_is_refused_and_not_wrong() -> None:
+    core, x = GRUCore(4, 32), torch.ones(3, 2, 4, requires_grad=True)
+    out = core.unroll(x, torch.zeros(2, 32))
+    (slope,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
 
 
 @needs_compiler

@@ -72,6 +72,13 @@ def test_without_gradients_the_values_are_the_same() -> None:
     assert torch.equal(plain, mixer(values, state).detach())
 
 
+def test_a_weight_that_is_not_a_number_is_not_hidden() -> None:
+    mixer = QMixer(n_agents=2, state_dim=6, embed_dim=16, hypernet_embed=16)
+    with torch.no_grad():
+        mixer.get_parameter("hyper_w_1.0.weight")[3, 2] = float("nan")
+    assert mixer(torch.ones(4, 2), torch.ones(4, 6)).isnan().all()
+
+
 def test_zero_weights_get_torchs_gradients() -> None:
     """At a mixing weight of exactly 0 the absolute value has the slope 0."""
     mixer = QMixer(n_agents=2, state_dim=6, embed_dim=16, hypernet_embed=16)
@@ -97,6 +104,9 @@ def test_a_state_that_wants_a_gradient_and_other_layouts_are_torchs() -> None:
     assert not kernel.fits(values.double(), state.double(), 32, 64)
     assert not kernel.fits(values, state, 20, 64)
     mixer = QMixer(n_agents=2, state_dim=4, embed_dim=32)
+    assert mixer(torch.zeros(5, 2), torch.zeros(1, 4)).shape == (5, 1)  # one state for all
+    with pytest.raises(RuntimeError):
+        mixer(torch.zeros(5, 3), torch.zeros(5, 4))  # another number of agents
     assert mixer(torch.zeros(5, 3, 2), torch.zeros(5, 3, 4)).shape == (5, 3, 1)
     wanted = torch.ones(3, 4, requires_grad=True)
     mixer(values, wanted).sum().backward()

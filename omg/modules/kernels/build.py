@@ -6,6 +6,7 @@ import ctypes
 import functools
 import hashlib
 import logging
+import math
 import os
 import platform
 import shutil
@@ -110,7 +111,8 @@ def load_library(source_name: str) -> tuple[ctypes.CDLL | None, str]:
         return ctypes.CDLL(str(target)), f"compiled by {version.splitlines()[0]}"
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", "") or str(error)
-        return None, f"could not be built: {detail.strip().splitlines()[-1]}"
+        last = (detail.strip().splitlines() or [type(error).__name__])[-1]
+        return None, f"could not be built: {last}"
 
 
 def use_kernels(on: bool) -> None:
@@ -125,16 +127,43 @@ def load_kernel(
     reason is logged once, however many kernels it keeps from being used."""
     library, reason = load_library(source)
     if library is not None:
-        kernel = make(library)
-        with torch.inference_mode(False):
-            error = self_test(kernel)
-        if error <= TOLERANCE:
-            return kernel, reason
-        reason = f"the self-test of {source} was off by {error:.2g}"
+        try:
+            kernel = make(library)
+            with torch.inference_mode(False):
+                error = self_test(kernel)
+        except Exception as fault:  # whatever it is, torch can do the work
+            error, reason = math.inf, f"the self-test of {source} failed: {fault}"
+        else:
+            if error <= TOLERANCE:
+                return kernel, reason
+            reason = f"the self-test of {source} was off by {error:.2g}"
+    say_once(reason)
+    return None, reason
+
+
+def say_once(reason: str) -> None:
+    """Why a kernel is not used, in the log, however often it is not."""
     if reason not in _said:
         _said.add(reason)
         log.warning("Fast kernels are not used (%s); torch does the same, slower.", reason)
-    return None, reason
+
+
+def largest_difference(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Of a self-test; not a number where one of the tensors holds such a thing."""
+    return float(torch.stack([(a - b).detach().abs().max() for a, b in pairs]).max())
+
+
+def plain(*tensors: Tensor) -> bool:
+    """Whether the kernels can read these: floats of 32 bits on the CPU, without gaps."""
+    return all(
+        t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors
+    )
+
+
+def agreed(*facts: bool) -> None:
+    """Shapes are checked before a pointer is handed on."""
+    if not all(facts):
+        raise ValueError("the shapes of inputs and weights do not fit together")
 
 
 def switched(load: Callable[[], Found[K]]) -> Callable[[], Found[K]]:

@@ -71,7 +71,8 @@ void qmix_pack(int N, int S, int E, int D, const float *const *w, float *packed,
 }
 
 INLINE vec vabs(vec x) { return choose(x < splat(0.0f), -x, x); }
-INLINE vec relu(vec x) { return choose(x > splat(0.0f), x, splat(0.0f)); }
+/* Written so that what is not a number stays so. */
+INLINE vec relu(vec x) { return choose(x < splat(0.0f), splat(0.0f), x); }
 INLINE float total(vec x) {
     float sum = 0.0f;
     for (int i = 0; i < VL; i++) sum += x[i];
@@ -153,7 +154,7 @@ static void unmix(sizes_t n, float dout, const float *q, const float *row, const
         const vec inner = g * vabs(w) * choose(out > zero, one, out + one);
         STORE(db + i, inner);
         STORE(dw2 + i, choose(w < zero, -g * out, choose(w > zero, g * out, zero)));
-        STORE(dv + i, choose(value > zero, g * LOAD(k + i), zero));
+        STORE(dv + i, choose(value <= zero, zero, g * LOAD(k + i)));
         STORE(dk + i, LOAD(dk + i) + g * value);
         for (int agent = 0; agent < n.N; agent++) {
             const vec u = LOAD(w1 + agent * n.D + i), share = inner * splat(q[agent]);
@@ -183,7 +184,7 @@ static void add(int count, const float *from, float *to) {
 static void mask(int rows, int width, const float *kept, float *d, int apart) {
     for (int row = 0; row < rows; row++, kept += apart, d += apart)
         for (int i = 0; i < width; i += VL)
-            STORE(d + i, choose(LOAD(kept + i) > splat(0.0f), LOAD(d + i), splat(0.0f)));
+            STORE(d + i, choose(LOAD(kept + i) <= splat(0.0f), splat(0.0f), LOAD(d + i)));
 }
 
 /* dout [K] -> dq [K,N]; `dw` receives the gradients of the 14 weights in qmix_pack's order. */

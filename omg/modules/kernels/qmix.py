@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from omg.modules.kernels.build import Found, load_kernel, pointer, pointers, switched
+from omg.modules.kernels.build import (
+    Found,
+    agreed,
+    largest_difference,
+    load_kernel,
+    plain,
+    pointer,
+    pointers,
+    say_once,
+    switched,
+)
 
 
 class QMixKernel:
@@ -25,11 +35,13 @@ class QMixKernel:
     def fits(self, values_KN: Tensor, state_KS: Tensor, embed: int, hidden: int) -> bool:
         """Whether the kernel computes this; everything else is torch's."""
         tensors = (values_KN, state_KS)
-        return (
-            all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)
-            and not (embed % 16 or hidden % 16 or state_KS.requires_grad)
-            and state_KS.numel() > 0
-        )
+        if any(t.device.type != "cpu" or t.dtype != torch.float32 for t in tensors):
+            return False
+        if state_KS.requires_grad or not state_KS.numel():
+            return False
+        if embed % 16 or hidden % 16:
+            say_once(f"a mixer of widths {embed} and {hidden}, not both multiples of 16")
+        return not (embed % 16 or hidden % 16)
 
     def _dims(self, values: Tensor, state: Tensor, weights: Sequence[Tensor]) -> tuple[int, ...]:
         return values.shape[-1], state.shape[-1], len(weights[0]), len(weights[8])
@@ -43,12 +55,20 @@ class QMixKernel:
             torch.get_num_threads(),
             self._library,
         )
-        packed = torch.empty(library.qmix_packed_size(*dims))
-        work = torch.empty((2 * dims[2] + 2 * dims[3]) * dims[1])
+        agents, size, hidden, embed = dims
+        layers = [(size, hidden), (hidden, agents * embed), (size, hidden), (hidden, embed)]
+        layers += [(size, embed), (size, embed), (embed, 1)]
+        agreed(
+            *(plain(values, state, *weights), values.ndim == 2, state.ndim == 2),
+            len(values) == len(state),
+            [w.shape for w in weights] == [shape for i, o in layers for shape in ((o, i), (o,))],
+        )
+        packed = values.new_empty(library.qmix_packed_size(*dims))
+        work = values.new_empty((2 * hidden + 2 * embed) * size)
         library.qmix_pack(*dims, pointers(weights), pointer(packed), pointer(work))
         rows = len(values) if keep else parts * self._block
-        kept = torch.empty(rows, library.qmix_kept_size(*dims))
-        out = torch.empty(len(values), 1)
+        kept = values.new_empty(rows, library.qmix_kept_size(*dims))
+        out = values.new_empty(len(values), 1)
         library.qmix_forward(
             *(len(values), *dims, parts, int(keep)),
             *map(pointer, (values, state, packed, out, kept)),
@@ -72,7 +92,7 @@ class QMixKernel:
         )
         found = [torch.empty_like(weight) for weight in weights]
         dvalues = torch.empty_like(values)
-        scratch = torch.empty(library.qmix_scratch_size(*dims, parts))
+        scratch = values.new_empty(library.qmix_scratch_size(*dims, parts))
         library.qmix_backward(
             *(len(values), *dims, parts),
             *map(pointer, (dout, values, state, packed, kept, dvalues)),
@@ -92,6 +112,7 @@ class _QMixFunction(torch.autograd.Function):
         return out
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         values, state, kept, packed, *weights = ctx.saved_tensors
         dvalues, found = ctx.kernel.backward(
@@ -140,8 +161,7 @@ def _self_test(kernel: QMixKernel) -> float:
         expected = mix(values, state, weights)
         mine = torch.autograd.grad(found.square().mean(), leaves)
         theirs = torch.autograd.grad(expected.square().mean(), leaves)
-    pairs = [(found, expected), *zip(mine, theirs, strict=True)]
-    return max(float((a - b).detach().abs().max()) for a, b in pairs)
+    return largest_difference([(found, expected), *zip(mine, theirs, strict=True)])
 
 
 @switched

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from omg.modules.kernels.build import Found, load_kernel, pointer, switched
+from omg.modules.kernels.build import Found, largest_difference, load_kernel, pointer, switched
 
 
 class StackedKernel:
@@ -142,7 +142,7 @@ def _self_test(kernel: StackedKernel) -> float:
     members = torch.tensor([1, 0, 1, 1, 1, 1, 1])
     with torch.no_grad():
         found = kernel.step(kernel.pack(weights), inputs, members, carry, actions)
-    worst = 0.0
+    pairs = []
     for row, k in enumerate(members.tolist()):
         own = {name: value[k] for name, value in weights.items()}
         x = torch.relu(inputs[row : row + 1] @ own["fc1.weight"] + own["fc1.bias"])
@@ -150,10 +150,8 @@ def _self_test(kernel: StackedKernel) -> float:
         biases = (own[f"rnn.bias_{part}"] for part in ("ih", "hh"))
         h = torch.gru_cell(x, carry[row : row + 1], *matrices, *biases)
         q = h @ own["fc2.weight"] + own["fc2.bias"]
-        worst = max(
-            worst, float((found[0][row] - q).abs().max()), float((found[1][row] - h).abs().max())
-        )
-    return worst
+        pairs += [(found[0][row], q), (found[1][row], h)]
+    return largest_difference(pairs)
 
 
 @switched

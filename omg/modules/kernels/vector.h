@@ -68,7 +68,7 @@ INLINE vec vsigmoid(vec x) { return splat(1.0f) / (splat(1.0f) + vexp(-x)); }
 INLINE vec vtanh(vec x) { return splat(2.0f) * vsigmoid(splat(2.0f) * x) - splat(1.0f); }
 
 /* Keeps a vector in a register, where the compiler would load it again for every row. */
-#if VL == 8 || defined(__AVX512F__)
+#if (VL == 8 && defined(__AVX__)) || defined(__AVX512F__)
 #define PIN(v) __asm__("" : "+x"(v))
 #else
 #define PIN(v)

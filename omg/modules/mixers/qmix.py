@@ -39,7 +39,8 @@ class QMixer(Mixer):
         self.V = nn.Sequential(nn.Linear(state_dim, embed_dim), nn.ReLU(), nn.Linear(embed_dim, 1))
 
     def forward(self, values: Tensor, state: Tensor) -> Tensor:
-        kernel = qmix_kernel()[0] if self._two_layers and values.ndim == 2 else None
+        rows = values.shape == (len(state), self.n_agents) and state.ndim == 2
+        kernel = qmix_kernel()[0] if self._two_layers and rows else None
         if kernel is not None and kernel.fits(values, state, self.embed_dim, self._hidden):
             return run_qmix(kernel, values, state, list(self.parameters()))
         w_1 = torch.abs(self.hyper_w_1(state))

@@ -33,7 +33,11 @@ class Collector:
     def __init__(self, link: Link, *, config: Config, mac: Controller, scheme: Scheme) -> None:
         self._link, self._scheme = link, scheme
         self._networks = acting_networks(mac)
-        self._timeout, self._ahead = config.worker_timeout, config.collect_ahead
+        self._ahead = config.collect_ahead
+        # The collector waits as long for workers of its own, and may then have to start new ones.
+        own_workers = config.runner == "parallel"
+        self._timeout = config.worker_timeout * (2 if own_workers else 1)
+        self._timeout += START_SECONDS if own_workers else 0.0
         self._begun = False
         self._version = 0  # of the weights published last
         self._unpublished = False  # learned from the present hand-over since
