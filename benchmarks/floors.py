@@ -15,6 +15,7 @@ from benchmarks.entries import Benchmark
 from omg.storage.files import write_text
 
 FLOORS = Path(__file__).with_name("floors.json")
+EXACT = 0.9  # slack of what is counted, not timed
 Floors = Mapping[str, Mapping[str, float]]  # name -> threads -> floor
 
 
@@ -25,8 +26,12 @@ def read_floors(path: Path = FLOORS) -> Floors:
 
 
 def floor_of(benchmark: Benchmark, ratio: float) -> float:
-    """The floor that a ratio gives, to three digits: a share of it, or as much more."""
+    """The floor that a ratio gives, to three digits: a share of it, or as much more. Where bytes
+    are counted and a goal is reached, the floor is not looser than the goal."""
     loosened = ratio * benchmark.slack if benchmark.larger else ratio / benchmark.slack
+    goal = benchmark.wanted
+    if goal is not None and benchmark.slack >= EXACT and holds(benchmark, ratio, goal):
+        loosened = max(loosened, goal) if benchmark.larger else min(loosened, goal)
     return float(f"{loosened:.3g}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,21 @@ def test_floors_leave_room_on_the_worse_side_and_unmeasured_ones_stay(tmp_path: 
     record_floors(known, found, path)
     assert read_floors(path) == {"fast": {"1": 7.0}, "small": {"1": 0.5, "2": 0.8}}
     assert floor_of(FAST, 10.0) < 10.0 < floor_of(SMALL, 10.0)
+
+
+def test_a_goal_in_bytes_that_is_reached_is_the_ceiling() -> None:
+    counted = replace(SMALL, slack=0.9)
+    assert floor_of(counted, 0.47) == 0.5
+    assert floor_of(counted, 0.6) == pytest.approx(0.667)
+
+
+def test_a_checked_ratio_that_was_not_measured_is_a_complaint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(command, "BENCHMARKS", {"fast": FAST, "shown": SHOWN})
+    assert command.main(["--from-results", "--check", "fast"]) == 1
+    assert command.main(["--from-results", "--check", "shown"]) == 0
 
 
 @pytest.mark.parametrize(("entry", "best"), [(FAST, 3.0), (SMALL, 2.0)])
