@@ -33,6 +33,7 @@ from omg.functional.packing import Packing
 from omg.learners.base import Progress
 from omg.learners.q_learner import QLearner
 from omg.main import train
+from omg.modules.kernels.optimiser import FastAdam, FastRMSprop
 from omg.run import Run, choose_device
 from omg.runners.builders import workers
 from omg.runners.rollout import Rollout, team_reward
@@ -261,7 +262,7 @@ def test_the_optimiser_has_the_settings_of_the_configuration_for_every_weight(
 ) -> None:
     words = ("--lr=0.0123", "--optim_eps=0.0045", "--optim_alpha=0.67")
     _, learner = made(f"--optimizer={optimizer}", *words)
-    kind = {"rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam}[optimizer]
+    kind = {"rmsprop": FastRMSprop, "adam": FastAdam}[optimizer]
     assert type(learner._optimiser) is kind
     for group in learner._optimiser.param_groups:
         assert (group["lr"], group["eps"]) == (0.0123, 0.0045)
