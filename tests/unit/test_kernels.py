@@ -283,7 +283,7 @@ def test_without_the_kernel_torch_does_the_work_and_says_why(
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, **variables},
+        env={**os.environ, "OMG_KERNELS": "1", **variables},
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
