@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omg.envs.contract import BatchedEnv
 from omg.envs.foraging.args import ForagingArgs
 from omg.envs.foraging.board import N_ACTIONS
 from omg.envs.foraging.frame import ForagingFrame, frame_of, frames_from_states
 from omg.envs.foraging.game import Games
 from omg.envs.foraging.layout import MISSING, Layout, Spawner, pack
-from omg.envs.keys import WORD, copy_keys, episode_keys
+from omg.envs.keys import episode_keys
+from omg.envs.native import NativeEnv
 from omg.types import (
     EnvSpec,
     FinalObservation,
@@ -30,10 +30,8 @@ from omg.types import (
 STATISTIC = "food_collected"
 
 
-class ForagingEnv(BatchedEnv):
+class ForagingEnv(NativeEnv):
     """Players of different levels collect food; what is too heavy for one needs several."""
-
-    exact_snapshots = True
 
     def __init__(
         self,
@@ -42,14 +40,10 @@ class ForagingEnv(BatchedEnv):
         n_copies: int,
         first_copy: int = 0,
     ) -> None:
-        if n_copies < 1:
-            raise OmgError(f"n_copies is {n_copies}. Ask for at least one copy.")
         self.args = ForagingArgs.parse(args)
         self.rules = rules = self.args.resolve()
-        self.n_copies = n_copies
-        self.first_copy = first_copy
         dtype = "int8" if rules.highest_number <= 127 else "float32"
-        self.spec = EnvSpec(
+        spec = EnvSpec(
             name=rules.name,
             n_agents=rules.n_players,
             n_actions=N_ACTIONS,
@@ -67,12 +61,8 @@ class ForagingEnv(BatchedEnv):
                 for seat in range(rules.n_players)
             ),
         )
+        super().__init__(spec=spec, n_copies=n_copies, first_copy=first_copy)
         self._games = Games(rules, n_copies)
-        self._all = self._games.copies
-        self._seed: int | None = None
-        self._keys = np.zeros(n_copies, np.uint64)
-        self._episode = np.zeros(n_copies, np.int64)
-        self._steps = np.zeros(n_copies, np.int64)
         # The next layout of every copy, and whether it has been drawn.
         self._spawner = Spawner(rules)
         self._ready = np.zeros(n_copies, np.bool_)
@@ -83,18 +73,6 @@ class ForagingEnv(BatchedEnv):
             np.zeros((n_copies, rules.max_num_food), np.int64),
         )
 
-    def reset(self, seed: int) -> Observation:
-        """Seed every copy and start its episode 0."""
-        self._set_seed(seed)
-        self._episode[:] = -1
-        return self.restart()
-
-    def restart(self) -> Observation:
-        """Abandon every running episode and start the next one of each copy."""
-        self._require_reset()
-        self._begin(self._all)
-        return self.observe()
-
     def observe(self) -> Observation:
         """What the players see now."""
         self._games.look()
@@ -104,11 +82,7 @@ class ForagingEnv(BatchedEnv):
         """Move, load, and restart the copies that end; invalid actions do nothing."""
         self._require_reset()
         games = self._games
-        actions = np.asarray(actions, np.int64)
-        wanted = (self.n_copies, self.rules.n_players)
-        if actions.shape != wanted or actions.view(np.uint64).max() >= N_ACTIONS:
-            raise ValueError(f"Actions must be an array {wanted} of integers from 0 to 5.")
-        reward = games.act(actions)
+        reward = games.act(self._checked_actions(actions))
         self._steps += 1
         terminated = games.no_food_left
         truncated = (self._steps >= self.rules.max_episode_steps) & ~terminated
@@ -151,10 +125,7 @@ class ForagingEnv(BatchedEnv):
         games = self._games
         cells, foods = snapshot["cells"], snapshot["foods"]
         if cells.shape != games.levels.shape or foods.shape != games.foods.shape:
-            raise OmgError(
-                f"The snapshot does not fit {self.n_copies} copies of {self.spec.name}. "
-                f"Restore it with the arguments it was made with."
-            )
+            raise self._snapshot_refused()
         self._set_seed(int(snapshot["seed"]))
         self._episode[:] = snapshot["episode"]
         self._steps[:] = snapshot["steps"]
@@ -234,14 +205,8 @@ class ForagingEnv(BatchedEnv):
         return [svg, gif]
 
     def _set_seed(self, seed: int) -> None:
-        self._seed = seed & WORD
-        self._keys = copy_keys(self._seed, self.first_copy + self._all)
+        super()._set_seed(seed)
         self._ready[:] = False
-
-    def _require_reset(self) -> int:
-        if self._seed is None:
-            raise RuntimeError("Call reset before anything else.")
-        return self._seed
 
     def _begin(self, copies: IntArray) -> None:
         """Start the next episode of some copies; layouts are drawn for all that lack one."""

@@ -1,4 +1,4 @@
-"""What environments of moving discs share: seeds, counters, restarts, snapshots, layouts, pictures.
+"""What environments of moving discs share: counters, snapshots, layouts, pictures.
 
 Actions: none, left, right, down, up. All are always available. The time limit truncates, nothing
 terminates.
@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from omg.envs.contract import BatchedEnv
-from omg.envs.keys import WORD, Keys, copy_keys, draw_words, episode_keys
+from omg.envs.keys import Keys, draw_words, episode_keys
+from omg.envs.native import NativeEnv
 from omg.envs.particles.frame import F
 from omg.envs.particles.physics import N_ACTIONS, Doubles, Particles
 from omg.envs.particles.scene import Scene
@@ -34,10 +34,9 @@ from omg.types import (
 COLLISIONS = "collisions"
 
 
-class ParticleEnv(BatchedEnv, Generic[F]):
+class ParticleEnv(NativeEnv, Generic[F]):
     """Many copies of a game of moving discs; what a game adds is its world and `_outcome`."""
 
-    exact_snapshots = True
     scene: ClassVar[Scene[Any]]
 
     def __init__(
@@ -52,16 +51,9 @@ class ParticleEnv(BatchedEnv, Generic[F]):
         """`spread` is, for each body, the half side of the square it begins in; `counters` are the
         statistics, [B] each, with what they begin an episode with."""
         n_copies = world.n_copies
-        self.spec = spec
-        self.n_copies = n_copies
-        self.first_copy = first_copy
+        super().__init__(spec=spec, n_copies=n_copies, first_copy=first_copy)
         self._particles = world
-        self._all = np.arange(n_copies)
         self._spread = np.array(spread)[:, None, None]
-        self._seed: int | None = None
-        self._keys = np.zeros(n_copies, np.uint64)
-        self._episode = np.zeros(n_copies, np.int64)
-        self._steps = np.zeros(n_copies, np.int64)
         self._score = np.zeros((spec.n_agents, n_copies))
         self._start = dict(counters)
         self._counters: dict[str, NDArray[Any]] = {
@@ -84,18 +76,6 @@ class ParticleEnv(BatchedEnv, Generic[F]):
 
     # --- what all share --------------------------------------------------------------------
 
-    def reset(self, seed: int) -> Observation:
-        """Seed every copy and start its episode 0."""
-        self._set_seed(seed)
-        self._episode[:] = -1
-        return self.restart()
-
-    def restart(self) -> Observation:
-        """Abandon every running episode and start the next one of each copy."""
-        self._require_reset()
-        self._begin(self._all)
-        return self.observe()
-
     def observe(self) -> Observation:
         """What the agents see now."""
         obs, state = self._particles.view()
@@ -104,14 +84,8 @@ class ParticleEnv(BatchedEnv, Generic[F]):
     def step(self, actions: IntArray) -> TimeStep:
         """Push, move, pay, and restart the copies that reached the limit."""
         self._require_reset()
-        actions = np.asarray(actions, np.int64)
-        wanted = (self.n_copies, self.spec.n_agents)
-        if actions.shape != wanted or actions.view(np.uint64).max() >= N_ACTIONS:
-            raise ValueError(
-                f"Actions must be an array {wanted} of integers from 0 to {N_ACTIONS - 1}."
-            )
         world = self._particles
-        world.move(actions)
+        world.move(self._checked_actions(actions))
         self._steps += 1
         reward = self._outcome()
         self._score += reward
@@ -152,10 +126,7 @@ class ParticleEnv(BatchedEnv, Generic[F]):
         velocity = np.moveaxis(snapshot["velocity"], 0, -1)
         world = self._particles
         if place.shape != world.place.shape or velocity.shape != world.velocity.shape:
-            raise OmgError(
-                f"The snapshot does not fit {self.n_copies} copies of {self.spec.name}. "
-                f"Restore it with the arguments it was made with."
-            )
+            raise self._snapshot_refused()
         self._set_seed(int(snapshot["seed"]))
         self._episode[:] = snapshot["episode"]
         self._steps[:] = snapshot["steps"]
@@ -207,15 +178,6 @@ class ParticleEnv(BatchedEnv, Generic[F]):
         self._score[:, copies] = 0.0
         for name, count in self._counters.items():
             count[copies] = self._start[name]
-
-    def _set_seed(self, seed: int) -> None:
-        self._seed = seed & WORD
-        self._keys = copy_keys(self._seed, self.first_copy + self._all)
-
-    def _require_reset(self) -> int:
-        if self._seed is None:
-            raise RuntimeError("Call reset before anything else.")
-        return self._seed
 
     def _begin(self, copies: IntArray) -> None:
         """Start the next episode of some copies, everybody at rest."""

@@ -134,16 +134,25 @@ def run_qmix(
     return kernel.forward(values, state, weights, keep=False)[0]
 
 
+def mixed(values: Tensor, w_1: Tensor, bias: Tensor, w_final: Tensor, value: Tensor) -> Tensor:
+    """|w_final|ᵀ elu(|w_1|ᵀ q + bias) + value, of what the hyper-networks made of the state:
+    values [..., N], w_1 [..., N D], bias and w_final [..., D], value [..., 1] -> [..., 1]."""
+    weights = torch.abs(w_1).view(*w_1.shape[:-1], values.shape[-1], -1)
+    hidden = torch.nn.functional.elu((values.unsqueeze(-1) * weights).sum(-2) + bias)
+    return (hidden * torch.abs(w_final)).sum(-1, keepdim=True) + value
+
+
 def mix(values: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """The same in torch: values [..., N], state [..., S] -> [..., 1]."""
     linear = torch.nn.functional.linear
     a1, b1, c1, d1, a2, b2, c2, d2, a3, b3, a4, b4, c4, d4 = weights
-    w_1 = torch.abs(linear(torch.relu(linear(state, a1, b1)), c1, d1))
-    w_1 = w_1.view(*w_1.shape[:-1], values.shape[-1], -1)
-    hidden = (values.unsqueeze(-1) * w_1).sum(-2) + linear(state, a3, b3)
-    w_2 = torch.abs(linear(torch.relu(linear(state, a2, b2)), c2, d2))
-    mixed = (torch.nn.functional.elu(hidden) * w_2).sum(-1, keepdim=True)
-    return mixed + linear(torch.relu(linear(state, a4, b4)), c4, d4)
+    return mixed(
+        values,
+        linear(torch.relu(linear(state, a1, b1)), c1, d1),
+        linear(state, a3, b3),
+        linear(torch.relu(linear(state, a2, b2)), c2, d2),
+        linear(torch.relu(linear(state, a4, b4)), c4, d4),
+    )
 
 
 def _self_test(kernel: QMixKernel) -> float:

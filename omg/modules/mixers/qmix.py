@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from omg.modules.kernels.qmix import qmix_kernel, run_qmix
+from omg.modules.kernels.qmix import mixed, qmix_kernel, run_qmix
 from omg.modules.mixers.base import Mixer
 
 
@@ -43,9 +42,5 @@ class QMixer(Mixer):
         kernel = qmix_kernel()[0] if self._two_layers and rows else None
         if kernel is not None and kernel.fits(values, state, self.embed_dim, self._hidden):
             return run_qmix(kernel, values, state, list(self.parameters()))
-        w_1 = torch.abs(self.hyper_w_1(state))
-        w_1 = w_1.view(*w_1.shape[:-1], self.n_agents, self.embed_dim)
-        hidden = nn.functional.elu((values.unsqueeze(-1) * w_1).sum(-2) + self.hyper_b_1(state))
-        w_final = torch.abs(self.hyper_w_final(state))
-        mixed: Tensor = (hidden * w_final).sum(-1, keepdim=True) + self.V(state)
-        return mixed
+        nets = (self.hyper_w_1, self.hyper_b_1, self.hyper_w_final, self.V)
+        return mixed(values, *(net(state) for net in nets))
