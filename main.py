@@ -2,7 +2,7 @@
 
 import sys
 
-from omg.main import main
+from omg.cli.train import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

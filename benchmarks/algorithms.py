@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
-from omg.algorithms import algorithms
+from omg.catalogue.algorithms import algorithms
+from omg.experiment.output import read_metrics
 from omg.opponents.pool import OpponentPool
-from omg.telemetry.logger import read_metrics
 
 TASKS = ("Foraging-8x8-2p-2f-coop-v3", "Foraging-8x8-3p-3f-v3")
 SEEDS = (1, 2, 3)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from benchmarks import omg, ours
 from benchmarks.training import CPU, Training, config_of
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch, environment_scheme
 from omg.components.replay_buffer import ReplayBuffer
-from omg.components.scheme import environment_scheme
-from omg.controllers.base import StepView
-from omg.controllers.multi_module import MultiModuleMAC
+from omg.controllers.team import MultiModuleMAC
 from omg.envs.registry import make_batched
+from omg.opponents.lineups import LineUp
+from omg.policies.inputs import StepView
 
 FORAGING = ("--env-config=foraging", f"--env_args.key={ours.KEY}")
 Call = Callable[[], object]
@@ -75,8 +75,8 @@ def spread_rollout(agents: int) -> Call:
     return lambda: training.rollout.step(0)
 
 
-def _update(words: Sequence[str], roster: object = None) -> Call:
-    training = Training(config_of(words), roster=roster)
+def _update(words: Sequence[str], lineup: LineUp | None = None) -> Call:
+    training = Training(config_of(words), lineup=lineup)
     batch = training.whole_batch()
     return lambda: training.update(batch)
 
@@ -94,14 +94,14 @@ def hidden_update(hidden: int) -> Call:
 def horizon_update(horizon: int) -> Call:
     """An OMG update on 64 episodes of Foraging."""
     words = ("--config=iql_omg", f"--subgoal_horizon={horizon}", *FORAGING)
-    return _update(words, omg.roster(omg.foraging_spec()))
+    return _update(words, omg.lineup(omg.foraging_spec()))
 
 
 def load_everything() -> None:
     """Small updates, so that modules and kernels are loaded before memory is looked at."""
     few = ("--batch_size=1", "--batch_size_run=1", "--rnn_hidden_dim=32")
     _update(("--config=qmix", *FORAGING, *few))()
-    _update(("--config=iql_omg", *FORAGING, *few), omg.roster(omg.foraging_spec(), size=1))()
+    _update(("--config=iql_omg", *FORAGING, *few), omg.lineup(omg.foraging_spec(), size=1))()
 
 
 def _buffer(capacity: int) -> ReplayBuffer:
@@ -150,7 +150,7 @@ def pool_acting(members: int) -> Call:
     config = config_of((*omg.IQL, *FORAGING))
     torch.manual_seed(0)
     mac = MultiModuleMAC(
-        config=config, spec=spec, device=CPU, roster=omg.roster(spec, size=members)
+        config=config, spec=spec, device=CPU, lineup=omg.lineup(spec, size=members)
     )
     seen = make_batched("foraging", {"key": ours.KEY}, n_copies=256).reset(0)
     view = StepView(

@@ -24,9 +24,8 @@ import numpy as np
 import torch
 
 from benchmarks.reference import episode_data as pymarl
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch, environment_scheme
 from omg.components.replay_buffer import ReplayBuffer
-from omg.components.scheme import environment_scheme
 from omg.types import EnvSpec
 
 AGENTS, FEATURES, STATE, ACTIONS, STEPS = 8, 80, 168, 14, 120

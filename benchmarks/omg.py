@@ -22,25 +22,22 @@ import numpy as np
 import torch
 
 from benchmarks.stacked import DRAWN, stacked_throughput
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.learning_agent import SEAT
-from omg.components.scheme import Scheme, environment_scheme
+from omg.components.episodes import EpisodeBatch, Scheme, environment_scheme
 from omg.components.seeding import SeedTree
+from omg.components.trajectories import SEAT
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
-from omg.controllers.base import StepView
-from omg.controllers.basic import BasicMAC
-from omg.controllers.inputs import InputBuilder, InputSettings
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.controllers.roster import CheckpointGroup, Roster
+from omg.controllers.team import BasicMAC, MultiModuleMAC
 from omg.envs.registry import make_batched
-from omg.learners.base import Learner, Progress
-from omg.learners.omg_learner import OMGLearner
-from omg.learners.q_learner import QLearner
-from omg.learners.q_learner_4am import LearningAgentQLearner
-from omg.modules.agents.rnn import RNNAgent
+from omg.learners.base import Progress
+from omg.modules.device import tune_allocator
+from omg.opponents.building import group_policies
+from omg.opponents.lineups import OneLearns, PoolDraw
+from omg.opponents.players import Players
 from omg.opponents.pool_manifest import PoolMember
-from omg.run import tune_allocator
+from omg.policies.inputs import StepView
+from omg.policies.policy import Policy
+from omg.runners.assembly import build_learner
 from omg.runners.rollout import Rollout
 from omg.types import EnvSpec
 
@@ -63,15 +60,11 @@ def foraging_spec() -> EnvSpec:
     return make_batched("foraging", {"key": KEY}, n_copies=1).spec
 
 
-def roster(spec: EnvSpec, size: int = OPPONENTS) -> Roster:
-    """Frozen recurrent policies with random weights, each drawn with equal probability."""
-    settings = InputSettings(
-        obs_is_state=False, obs_last_action=True, obs_agent_id=True, scale=spec.obs_scale
-    )
-    inputs = InputBuilder(spec, settings, device=CPU)
-    networks = [
-        RNNAgent(input_dim=inputs.dim, n_actions=spec.n_actions, hidden_dim=64) for _ in range(size)
-    ]
+def lineup(spec: EnvSpec, size: int = OPPONENTS) -> OneLearns:
+    """One agent beside frozen recurrent policies with random weights, each drawn with equal
+    probability; the learning seat rotates."""
+    config = _config(TEAM)
+    policies = [Policy(config=config, spec=spec, device=CPU) for _ in range(size)]
     members = tuple(
         PoolMember(
             id=f"iql-{n}",
@@ -87,21 +80,21 @@ def roster(spec: EnvSpec, size: int = OPPONENTS) -> Roster:
         )
         for n in range(size)
     )
-    return Roster(
-        names=tuple(member.id for member in members),
-        groups=(CheckpointGroup(networks, inputs, epsilon=0.0, device=CPU),),
-        group_of=np.zeros(size, np.int64),
-        local_of=np.arange(size),
-        n_agents=spec.n_agents,
+    groups = group_policies(policies, epsilon=0.0, device=CPU)
+    return OneLearns(
+        spec,
+        "",
+        players=Players([member.id for member in members], groups, spec.n_agents),
+        others=PoolDraw(members, spec.roles, "mixed"),
         seat=0,
-        pool=members,
+        shift="rotate",
     )
 
 
 def _mixed(words: list[str]) -> MultiModuleMAC:
     torch.manual_seed(0)
     spec = foraging_spec()
-    return MultiModuleMAC(config=_config(words), spec=spec, device=CPU, roster=roster(spec))
+    return MultiModuleMAC(config=_config(words), spec=spec, device=CPU, lineup=lineup(spec))
 
 
 def _episodes(scheme: Scheme, spec: EnvSpec, count: int) -> EpisodeBatch:
@@ -122,19 +115,16 @@ def _episodes(scheme: Scheme, spec: EnvSpec, count: int) -> EpisodeBatch:
     return batch
 
 
-def _update(
-    words: list[str], learner_class: type[QLearner], episodes: int, env_steps: int = ANNEALED
-) -> Callable[[], object]:
+def _update(words: list[str], episodes: int, env_steps: int = ANNEALED) -> Callable[[], object]:
     config, spec = _config(words), foraging_spec()
-    scheme = environment_scheme(spec, common_reward=False)
     mac: BasicMAC | MultiModuleMAC
-    if learner_class is QLearner:
+    if config.mac == "basic_mac":
         torch.manual_seed(0)
         mac = BasicMAC(config=config, spec=spec, device=CPU)
     else:
         mac = _mixed(words)
-        scheme = scheme.extend(mac.record_fields())
-    learner: Learner = learner_class(config=config, spec=spec, mac=mac, device=CPU)
+    scheme = environment_scheme(spec, common_reward=False).extend(mac.record_fields())
+    learner = build_learner(config, spec=spec, mac=mac, device=CPU)
     batch = _episodes(scheme, spec, episodes)
     return lambda: learner.train(batch, Progress(env_steps, 0, 0))
 
@@ -172,10 +162,10 @@ def _compared(ours: list[float], reference: list[float], *, per: float, speed: b
 def update(rounds: int = 15) -> dict[str, Comparison]:
     """Microseconds of an OMG update against both kinds of IQL updates."""
     sides = {
-        "omg": _update(OMG, OMGLearner, 2 * EPISODES),
-        "early": _update(OMG, OMGLearner, 2 * EPISODES, 0),
-        "iql": _update(IQL, LearningAgentQLearner, 2 * EPISODES),
-        "team": _update(TEAM, QLearner, EPISODES),
+        "omg": _update(OMG, 2 * EPISODES),
+        "early": _update(OMG, 2 * EPISODES, 0),
+        "iql": _update(IQL, 2 * EPISODES),
+        "team": _update(TEAM, EPISODES),
     }
     found = _seconds(sides, rounds=rounds, repeats=3)
     pairs = {"iql": ("omg", "iql"), "early, iql": ("early", "iql"), "team": ("omg", "team")}

@@ -11,18 +11,17 @@ import numpy as np
 import torch
 
 from benchmarks.clock import now
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch, environment_scheme
 from omg.components.replay_buffer import ReplayBuffer
-from omg.components.scheme import environment_scheme
 from omg.components.seeding import SeedTree
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
-from omg.controllers.basic import BasicMAC
+from omg.controllers.team import BasicMAC
 from omg.envs.registry import make_batched
 from omg.learners.base import Progress
 from omg.learners.q_learner import QLearner
-from omg.modules.recurrent import GRUCore
-from omg.run import tune_allocator
+from omg.modules.device import tune_allocator
+from omg.modules.kernels.gru import GRUCore
 from omg.runners.rollout import Rollout
 from omg.types import EnvSpec
 

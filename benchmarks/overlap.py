@@ -16,18 +16,18 @@ import argparse
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 
+from omg.cli.train import train
 from omg.config.loader import load_command_line
-from omg.learners.base import Progress
-from omg.main import train
+from omg.experiment.learning import Counters
+from omg.experiment.run import Run
+from omg.experiment.training import Parts
 from omg.opponents.pool import OpponentPool
-from omg.run import Run
-from omg.storage.run_folder import create_run_folder
-from omg.training import Parts
+from omg.storage.files import create_run_folder
 
 SECONDS, ROUNDS = 1.5, 3
 QUIET = ("--quiet", "--use_sacred=False", "--use_tensorboard=False", "--test_nepisode=1")
@@ -47,44 +47,34 @@ class Side:
     """One run that is trained in windows."""
 
     parts: Parts
-    env_steps: int = 0
-    episodes: int = 0
-    updates: int = 0
-    owed: float = 0.0
+    counters: Counters = field(default_factory=Counters)
     cpu: float = 0.0  # seconds of this process in all windows
     timed_steps: int = 0  # environment steps in all windows
 
     def _step(self) -> None:
-        parts, numbers = self.parts, self.parts.numbers
-        finished = parts.rollout.step(self.env_steps)
-        self.env_steps += parts.rollout.stepped_last
+        parts, counters = self.parts, self.counters
+        finished = parts.rollout.step(counters.env_steps)
+        counters.env_steps += parts.rollout.stepped_last
         if finished is None:
             return
-        parts.buffer.insert_episode_batch(finished.episodes)
-        self.episodes += len(finished.episodes)
-        if not parts.buffer.can_sample(numbers.batch_episodes):
-            return
-        self.owed += len(finished.episodes) * numbers.updates_per_episode
-        while self.owed >= 1.0:
-            self.owed -= 1.0
-            batch = parts.buffer.sample(numbers.batch_episodes, parts.sampler)
-            progress = Progress(self.env_steps, self.episodes, self.updates)
-            parts.learner.train(batch, progress)
-            self.updates += 1
+        parts.learning.take(finished.episodes, counters)
+        for _ in parts.learning.learn(counters):
+            pass
 
     def warm(self) -> None:
         """Until updates are made."""
-        while self.updates < 2:
+        while self.counters.updates < 2:
             self._step()
 
     def speed(self, seconds: float) -> float:
         """Environment steps per second of so many seconds."""
-        first, start, cpu = self.env_steps, perf_counter(), process_time()
+        first, start, cpu = self.counters.env_steps, perf_counter(), process_time()
         while perf_counter() - start < seconds:
             self._step()
+        passed, made = perf_counter() - start, self.counters.env_steps - first
         self.cpu += process_time() - cpu
-        self.timed_steps += self.env_steps - first
-        return (self.env_steps - first) / (perf_counter() - start)
+        self.timed_steps += made
+        return made / passed
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from benchmarks.report import markdown_table, merge_results, plain_table
 from benchmarks.training import Training, config_of, scripted_pool
 from omg.learners.q_learner import QLearner
 from omg.modules.agents.rnn import RNNAgent
-from omg.modules.recurrent import GRUCore
+from omg.modules.kernels.gru import GRUCore
 
 PIECES = ("acting", "environment", "storing", "sampling", "update")
 CORE, PRODUCTS, MIXER, INDEXING = "recurrent core", "other products", "mixer", "indexing"
@@ -103,7 +103,7 @@ def training_of(case: Case, folder: Path) -> Training:
     config = config_of(case.words(folder))
     if not case.pool:
         return Training(config)
-    return Training(config, roster=omg.roster(omg.foraging_spec()))
+    return Training(config, lineup=omg.lineup(omg.foraging_spec()))
 
 
 def shares(training: Training, seconds: float) -> dict[str, float]:

@@ -15,7 +15,7 @@ import torch
 
 from omg.modules.agents.rnn import RNNAgent
 from omg.modules.agents.stacked import StackedAgents
-from omg.run import tune_allocator
+from omg.modules.device import tune_allocator
 
 ROWS, HIDDEN, INPUTS, ACTIONS = 512, 64, 23, 6
 DRAWN = "drawn at random"

@@ -10,7 +10,7 @@ import csv
 import sys
 from pathlib import Path
 
-from omg.telemetry.logger import read_metrics
+from omg.experiment.output import read_metrics
 
 
 def course(run: Path) -> dict[str, str]:

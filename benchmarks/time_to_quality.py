@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from omg.telemetry.logger import read_metrics
+from omg.experiment.output import read_metrics
 
 KEY = "--env_args.key=Foraging-8x8-2p-2f-coop-v3"
 SHARED = (

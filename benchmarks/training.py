@@ -1,4 +1,4 @@
-"""A training run in one process, put together as `omg.run` does it, whose pieces can be timed.
+"""A training run in one process, built as `omg.experiment.run` does it, whose pieces are timed.
 
 Environment, acting, sampling and updates are wrapped from outside; nothing in `omg/` knows of it.
 Times are CPU seconds of this thread, so that a busy machine disturbs less.
@@ -15,22 +15,21 @@ from typing import Any
 
 import torch
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch
 from omg.components.replay_buffer import ReplayBuffer
-from omg.components.scheme import environment_scheme
 from omg.components.seeding import SeedTree
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
-from omg.controllers import controller_class
 from omg.envs.registry import make_batched
-from omg.learners import LEARNERS
+from omg.experiment.learning import EffectiveNumbers
 from omg.learners.base import Progress
+from omg.modules.device import tune_allocator
+from omg.opponents.lineups import LineUp
 from omg.opponents.pool import OpponentPool
-from omg.run import tune_allocator
-from omg.runners.builders import copies_in_training
+from omg.runners import runner_of
+from omg.runners.assembly import build_learner, episode_scheme, make_controller
 from omg.runners.rollout import Rollout
 from omg.runners.waves import Waves
-from omg.training import EffectiveNumbers
 
 CPU = torch.device("cpu")
 
@@ -85,23 +84,22 @@ def scripted_pool(folder: Path, scripts: Sequence[str]) -> str:
 
 
 class Training:
-    """Plays, stores and learns. `roster`: the others of a mixed team, where no pool is named."""
+    """Plays, stores and learns. `lineup`: the others of a mixed team, where no pool is named."""
 
-    def __init__(self, config: Config, *, roster: Any = None) -> None:
+    def __init__(self, config: Config, *, lineup: LineUp | None = None) -> None:
         tune_allocator()
         self.config, self.clock = config, Clock()
-        self.env = make_batched(config.env, config.env_args, n_copies=copies_in_training(config))
+        copies = runner_of(config).n_training
+        self.env = make_batched(config.env, config.env_args, n_copies=copies)
         spec = self.env.spec
         torch.manual_seed(0)
-        given = {} if roster is None else {"roster": roster}
-        mac = controller_class(config)(config=config, spec=spec, device=CPU, **given)
-        self.learner = LEARNERS[config.learner](config=config, spec=spec, mac=mac, device=CPU)
-        self.numbers = EffectiveNumbers.of(config, self.learner, spec.n_agents)
-        self.on_policy = self.learner.able.on_policy
-        fields = environment_scheme(
-            spec, common_reward=config.common_reward, buffer_dtype=config.buffer_dtype
+        mac = make_controller(config, spec, CPU, lineup=lineup)
+        self.learner = build_learner(config, spec=spec, mac=mac, device=CPU)
+        self.numbers = EffectiveNumbers.of(
+            config, self.learner, mac, n_agents=spec.n_agents, wave=copies
         )
-        scheme = fields.extend(mac.record_fields())
+        self.on_policy = self.learner.able.on_policy
+        scheme = episode_scheme(config, spec, mac)
         self.buffer = ReplayBuffer(
             scheme,
             capacity=self.numbers.batch_episodes if self.on_policy else config.buffer_size,

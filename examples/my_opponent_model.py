@@ -13,8 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from omg.modules.opponent_models.base import MemorylessModel
-from omg.modules.opponent_models.source import SubgoalSource
+from omg.modules.opponent_models.base import MemorylessModel, SubgoalSource
 from omg.types import OmgError
 
 
@@ -23,7 +22,7 @@ class WhereAndWhat(MemorylessModel):
     cross-entropy of their actions."""
 
     def __init__(self, *, spec, own_dim, config, embed_dim=16, action_weight=1.0):
-        nn.Module.__init__(self)
+        super().__init__()
         if not spec.agent_features:
             raise OmgError(f"WhereAndWhat must know whose features are whose in {spec.name}.")
         self.feature_dim = embed_dim

@@ -1,6 +1,6 @@
 """`python -m omg …` is the `omg` command."""
 
-from omg.cli import main
+from omg.cli.app import main
 
 if __name__ == "__main__":
     main()

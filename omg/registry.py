@@ -1,12 +1,18 @@
-"""Lazy registries: a name stands for "module:attribute", imported when it is asked for."""
+"""From names to parts: lazy registries ("module:attribute"), and classes called with what they ask
+for and with settings of their own."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
 
 from omg.types import OmgError
 
@@ -143,3 +149,75 @@ class Registry(Generic[T], Mapping[str, T]):
 
     def __len__(self) -> int:
         return len(self._targets)
+
+
+# What a kind of pydantic problem means in a user's words, by the start of its name.
+_EXPECTED = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "tuple": "a list",
+    "too_short": "a list that is not empty",
+    "dict": "a mapping, e.g. {'a': 1}",
+    "finite": "a finite number",
+}
+
+
+def expected(kind: str, message: str) -> str:
+    """What a value should have been, in words."""
+    words = next((words for start, words in _EXPECTED.items() if kind.startswith(start)), message)
+    return words.removeprefix("Input should be ").removeprefix("Value error, ")
+
+
+def build_part(
+    kind: Callable[..., T], *, named: str, args_key: str, given: Mapping[str, Any], args: Any
+) -> T:
+    """Call `kind` with those of `given` that it names and with its own settings `args`. `named` is
+    how messages call it, e.g. "mixer=qmix"."""
+    parameters = inspect.signature(kind).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    own = {
+        name: p
+        for name, p in parameters.items()
+        if name not in given and p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
+    }
+    for name in args:
+        if name in given:
+            raise OmgError(f"{args_key}.{name} is set by omg itself. Call your setting otherwise.")
+        if not (takes_any or name in own):
+            takes = f"It takes: {', '.join(own)}." if own else "It takes none."
+            hint = nearest(name, own) or "."
+            raise OmgError(f"{named} does not take {args_key}.{name}{hint} {takes}")
+    missing = [name for name, p in own.items() if p.default is p.empty and name not in args]
+    if missing:
+        raise OmgError(
+            f"{named} needs {args_key}.{f', {args_key}.'.join(missing)}. Give a value, or a "
+            "default in its __init__."
+        )
+    passed = {k: v for k, v in given.items() if takes_any or k in parameters}
+    return kind(**passed, **_typed(kind, args, named, args_key))
+
+
+def _typed(
+    kind: Callable[..., Any], args: Mapping[str, Any], named: str, args_key: str
+) -> dict[str, Any]:
+    """The settings as the annotations of `kind` have them."""
+    try:
+        hints = typing.get_type_hints(getattr(kind, "__init__", kind))
+    except Exception:  # names that exist for type checkers only
+        hints = {}
+    typed = {}
+    for name, value in args.items():
+        try:
+            typed[name] = TypeAdapter(hints.get(name, Any)).validate_python(value)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            wanted = expected(problem["type"], str(problem["msg"]))
+            raise OmgError(
+                f"{args_key}.{name}={value!r} is not possible for {named}. Expected: {wanted}."
+            ) from error
+        except PydanticUserError:  # a type that only the part itself understands
+            typed[name] = value
+    return typed

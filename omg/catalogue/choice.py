@@ -13,7 +13,8 @@ from omg.config.arguments import Arguments, Update, parse_arguments
 from omg.config.loader import LoadedConfig, available, load, load_saved
 from omg.config.schema import Config
 from omg.envs.adapters.packages import PACKAGES
-from omg.envs.registry import ENVS, environment_class
+from omg.envs.contract import BatchedEnv
+from omg.envs.registry import ENVS, environment_class, make_batched
 from omg.registry import nearest
 from omg.types import EnvSpec, OmgError
 
@@ -61,10 +62,23 @@ def split_words(words: Sequence[str]) -> tuple[str, list[str]]:
     return "", list(words)
 
 
+def make_env(name: str | type, n_copies: int = 1, **env_args: Any) -> BatchedEnv:
+    """Copies of an environment that are stepped together. `name` as for `omg envs info`: a shipped
+    configuration, package.module:Class (or the class itself), or package:id of a foreign game."""
+    if isinstance(name, type):
+        name = f"{name.__module__}:{name.__qualname__}"
+    given = tuple(Update(f"env_args.{key}", value, key) for key, value in env_args.items())
+    choice = _chosen(name, given)
+    return make_batched(choice.env, choice.args, n_copies=n_copies)
+
+
 def choose(name: str, words: Sequence[str] = ()) -> Choice:
     """What a name stands for: a configuration, a registered environment, a class by import path,
     or a game `package:id` of a known package. `words` are key=value of its env_args."""
-    given = env_updates(words)
+    return _chosen(name, env_updates(words))
+
+
+def _chosen(name: str, given: tuple[Update, ...]) -> Choice:
     env_config, extra = name, []
     if ":" in name and name.partition(":")[0].partition(".")[0] in (*PACKAGES, "pettingzoo"):
         env_config = _adapter_of_key(name)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.scheme import Scheme
+from omg.components.episodes import EpisodeBatch, Scheme
 from omg.types import OmgError
 
 

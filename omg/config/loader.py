@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from omg.config.arguments import Arguments, parse_arguments
 from omg.config.schema import ALIASES, NOT_TAKEN, Config
 from omg.config.team import FORMAT, parse_team
-from omg.registry import nearest
+from omg.registry import expected, nearest
 from omg.types import OmgError
 
 CONFIG_DIR = Path(__file__).parent
@@ -139,25 +139,10 @@ class _Merge:
         return self.origins.get(path) or (inner[-1] if inner else "?")
 
 
-# What a kind of pydantic problem means in a user's words, by the start of its name.
-_EXPECTED = {
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "string_type": "text",
-    "string_too_short": "text that is not empty",
-    "tuple": "a list",
-    "too_short": "a list that is not empty",
-    "dict": "a mapping, e.g. {'a': 1}",
-    "finite": "a finite number",
-}
-
-
 def _expected(kind: str, key: str, message: str) -> str:
     if kind == "string_pattern_mismatch":
         return str(Config.model_fields[key].description)
-    words = next((words for start, words in _EXPECTED.items() if kind.startswith(start)), message)
-    return words.removeprefix("Input should be ").removeprefix("Value error, ")
+    return expected(kind, message)
 
 
 def _explain(error: ValidationError, merge: _Merge, source: str) -> OmgError:

@@ -1,12 +1,13 @@
-"""Types and bounds of every configuration key. Values live in the YAML files only.
+"""Types and bounds of every configuration key, and what each influences. The only list of keys.
 
-A capability adds its keys as one more section class; `Config` is their union, because PyMARL's
-users write flat keys (`--lr=0.001`).
+Values live in the YAML files only. A capability adds its keys as one more section class; `Config`
+is their union, because PyMARL's users write flat keys (`--lr=0.001`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -54,6 +55,9 @@ def _freeze(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(_plain(value))
 
 
+Keywords = Annotated[Mapping[str, Any], AfterValidator(_freeze)]
+
+
 def _word_to_bool(value: Any) -> Any:
     words = {"true": True, "false": False}
     return words.get(value.lower(), value) if isinstance(value, str) else value
@@ -70,6 +74,45 @@ def _subgoal_mode(value: Any) -> Any:
     return words.get(str(value).lower(), value)
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a key influences, beside the result of a run."""
+
+    result: bool = True  # False: only what is shown or recorded
+    resume: bool = False  # True: a continuation may change it
+    identity: bool = True  # False: runs that differ only here are runs of one method
+    place: bool = False  # True: where something lies, not what it is
+    weights: bool = False  # True: weights fit only a policy with the same value
+    prior: bool = False  # True: and a pre-trained prior only a model with the same value
+    study: str = ""  # set by a study; what to do instead of giving it
+
+
+RECORD = Mark(result=False, resume=True, identity=False)
+ASIDE = Mark(identity=False)
+WEIGHTS = Mark(weights=True)
+PRIOR = Mark(weights=True, prior=True)
+_FROM_SCRATCH = Mark(study="Every run trains from scratch")
+_BY_POOL = Mark(study="The others are the pool")
+_FOLDER = Mark(
+    resume=True, identity=False, place=True, study="Choose another --out"
+)  # of the run itself
+
+
+def marked(**wanted: bool) -> frozenset[str]:
+    """The keys whose marks have these values, e.g. `marked(resume=True)`."""
+    return frozenset(
+        key
+        for key in Config.model_fields
+        if all(getattr(mark_of(key), name) == value for name, value in wanted.items())
+    )
+
+
+def mark_of(key: str) -> Mark:
+    """What a key influences."""
+    found = [entry for entry in Config.model_fields[key].metadata if isinstance(entry, Mark)]
+    return found[-1] if found else Mark()
+
+
 class Section(BaseModel):
     """Base of all sections: frozen, no unknown keys."""
 
@@ -82,49 +125,58 @@ class RunSection(Section):
     """The run as a whole: identity, length, tests, logging, saving."""
 
     name: str = Field(min_length=1)
-    label: str
-    run_name: str
-    seed: Steps
-    debug: bool
-    quiet: bool
-    local_results_path: str = Field(min_length=1)
-    use_cuda: bool
-    device: str = Field(
+    label: Annotated[str, Mark(identity=False, study="It is the method's name")]
+    run_name: Annotated[str, _FOLDER]
+    seed: Annotated[Steps, Mark(identity=False, study="Give seeds in the pipeline's file")]
+    debug: Annotated[bool, RECORD]
+    quiet: Annotated[bool, RECORD]
+    local_results_path: Annotated[str, _FOLDER] = Field(min_length=1)
+    use_cuda: Annotated[bool, ASIDE]
+    device: Annotated[str, ASIDE] = Field(
         pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:<n>"
     )
     torch_threads: Steps
     use_kernels: bool
 
-    t_max: Count
+    t_max: Annotated[Count, Mark(resume=True)]
     test_interval: Count
     test_nepisode: Count
     test_greedy: bool
-    log_interval: Count
+    log_interval: Annotated[Count, RECORD]
     runner_log_interval: Count
     learner_log_interval: Count
 
-    use_tensorboard: bool
-    use_sacred: bool
-    mongo_url: str
-    db_name: str
+    use_tensorboard: Annotated[bool, RECORD]
+    use_sacred: Annotated[bool, RECORD]
+    mongo_url: Annotated[str, RECORD]
+    db_name: Annotated[str, RECORD]
 
-    save_model: bool
-    save_model_interval: Count
-    keep_models: Steps
-    checkpoint_path: str
-    load_step: Steps
-    evaluate: bool
-    save_replay: bool
-    replay_episodes: Count
-    resume: Annotated[bool | str, BeforeValidator(_word_to_bool)]
-    resume_interval: Steps
+    save_model: Annotated[bool, ASIDE]
+    save_model_interval: Annotated[Count, ASIDE]
+    keep_models: Annotated[Steps, Mark(resume=True, identity=False)]
+    checkpoint_path: Annotated[str, _FROM_SCRATCH]
+    load_step: Annotated[Steps, _FROM_SCRATCH]
+    evaluate: Annotated[bool, _FROM_SCRATCH]
+    save_replay: Annotated[bool, RECORD]
+    replay_episodes: Annotated[Count, RECORD]
+    resume: Annotated[
+        bool | str,
+        BeforeValidator(_word_to_bool),
+        Mark(
+            resume=True,
+            identity=False,
+            place=True,
+            study="Unfinished runs are resumed anyway",
+        ),
+    ]
+    resume_interval: Annotated[Steps, ASIDE]
 
 
 class EnvSection(Section):
     """The environment and how its per-agent rewards are used."""
 
     env: str
-    env_args: Annotated[Mapping[str, Any], AfterValidator(_freeze)]
+    env_args: Keywords
     common_reward: bool
     reward_scalarisation: Literal["sum", "mean"]
 
@@ -135,10 +187,10 @@ class RolloutSection(Section):
     runner: str
     batch_size_run: Count
     test_batch_size_run: Steps
-    n_workers: Steps
-    worker_timeout: Positive
-    on_worker_failure: Literal["stop", "restart"]
-    max_worker_restarts: Steps
+    n_workers: Annotated[Steps, RECORD]
+    worker_timeout: Annotated[Positive, RECORD]
+    on_worker_failure: Annotated[Literal["stop", "restart"], RECORD]
+    max_worker_restarts: Annotated[Steps, RECORD]
     collect_ahead: Annotated[Whole, Field(ge=0, le=64)]
 
 
@@ -156,14 +208,15 @@ class PolicySection(Section):
     """Controller, network and exploration."""
 
     mac: str
-    policy_model: str
-    agent_output_type: Literal["q", "pi_logits"]
-    rnn_hidden_dim: Count
-    mlp_hidden_dims: tuple[Count, ...] = Field(min_length=1)
-    dueling: bool
-    obs_agent_id: bool
-    obs_last_action: bool
-    obs_is_state: bool
+    policy_model: Annotated[str, WEIGHTS]
+    agent_args: Annotated[Keywords, WEIGHTS]
+    agent_output_type: Annotated[Literal["q", "pi_logits"], WEIGHTS]
+    rnn_hidden_dim: Annotated[Count, WEIGHTS]
+    mlp_hidden_dims: Annotated[tuple[Count, ...], WEIGHTS] = Field(min_length=1)
+    dueling: Annotated[bool, WEIGHTS]
+    obs_agent_id: Annotated[bool, WEIGHTS]
+    obs_last_action: Annotated[bool, WEIGHTS]
+    obs_is_state: Annotated[bool, PRIOR]
     scale_inputs: bool
     action_selector: str
     epsilon_start: Unit
@@ -177,16 +230,16 @@ class PolicySection(Section):
 class TeamSection(Section):
     """Mixed teams: one learning agent among frozen others."""
 
-    multi_algs: bool
-    team: str
-    team_algs: Annotated[Mapping[str, Any], AfterValidator(_freeze)]
-    train_alg: str
-    init_param_path: str
+    multi_algs: Annotated[bool, _BY_POOL]
+    team: Annotated[str, _BY_POOL]
+    team_algs: Annotated[Keywords, _BY_POOL]
+    train_alg: Annotated[str, _BY_POOL]
+    init_param_path: Annotated[str, Mark(place=True, study="Give the method a prior")]
     is_agent_shift: bool
     agent_shift: Steps
     agent_shift_mode: Literal["rotate", "random"]
     learning_role: str
-    opponent_pool: str
+    opponent_pool: Annotated[str, Mark(place=True, study="It is the pool of the pipeline")]
     lineup_mode: Literal["homologue", "mixed"]
     opponent_epsilon: Unit
 
@@ -194,33 +247,33 @@ class TeamSection(Section):
 class OpponentModelSection(Section):
     """What the learning agent infers about the others."""
 
-    am_model: str
-    am_hidden_dim: Count
+    am_model: Annotated[str, PRIOR]
+    am_hidden_dim: Annotated[Count, PRIOR]
     am_lr: Positive
-    am_args: Annotated[Mapping[str, Any], AfterValidator(_freeze)]
+    am_args: Annotated[Keywords, PRIOR]
     oracle_kind: Literal["future", "target"]
     oracle_steps: Count
     store_inference: bool
-    am_feature: Literal["latent", "decoded", "both"]
-    am_present: bool
-    am_history: bool
-    liam_embed_dim: Count
+    am_feature: Annotated[Literal["latent", "decoded", "both"], WEIGHTS]
+    am_present: Annotated[bool, WEIGHTS]
+    am_history: Annotated[bool, PRIOR]
+    liam_embed_dim: Annotated[Count, PRIOR]
     liam_action_weight: Annotated[Real, Field(ge=0)]
 
 
 class SubgoalSection(Section):
     """The subgoal model (`omg_am`) and its learner."""
 
-    subgoal_dim: Count
-    subgoal_inference: Literal["cvae", "mlp"]
+    subgoal_dim: Annotated[Count, PRIOR]
+    subgoal_inference: Annotated[Literal["cvae", "mlp"], WEIGHTS]
     subgoal_horizon: Count
     subgoal_mode: Annotated[
         Literal["optimistic", "conservative", "random", "fixed"], BeforeValidator(_subgoal_mode)
     ]
     subgoal_fixed_k: Count
-    subgoal_source: Literal["state", "opponents"]
+    subgoal_source: Annotated[Literal["state", "opponents"], PRIOR]
     subgoal_posterior: Literal["sample", "mean"]
-    subgoal_feature: Literal["latent", "decoded", "both"]
+    subgoal_feature: Annotated[Literal["latent", "decoded", "both"], WEIGHTS]
     subgoal_target: Literal["same", "next"]
     subgoal_value: Literal["mean", "max"]
     subgoal_epsilon_start: Unit
@@ -235,6 +288,7 @@ class QLearningSection(Section):
     """Value learning."""
 
     learner: str
+    learner_args: Keywords
     gamma: Unit
     lr: Positive
     optimizer: Literal["rmsprop", "adam"]
@@ -243,6 +297,7 @@ class QLearningSection(Section):
     grad_norm_clip: Positive
     double_q: bool
     mixer: Annotated[str | None, BeforeValidator(_none)]
+    mixer_args: Keywords
     mixing_embed_dim: Count
     hypernet_layers: Annotated[Whole, Field(ge=1, le=2)]
     hypernet_embed: Count
@@ -257,6 +312,7 @@ class PolicyGradientSection(Section):
     """Actors and their critics: COMA, PPO."""
 
     critic: Annotated[str | None, BeforeValidator(_none)]
+    critic_args: Keywords
     critic_hidden_dims: tuple[Count, ...] = Field(min_length=1)
     critic_lr: Positive
     critic_train_mode: Literal["batch", "seq"]

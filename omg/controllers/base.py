@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.scheme import Field
-from omg.config.schema import Config
-from omg.types import EnvSpec, FloatArray, IntArray, Snapshot
-
-# Everything a controller remembers between two steps; the leading axis is the copy.
-Carry: TypeAlias = dict[str, Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """What may be used to choose the actions of B copies."""
-
-    obs: Tensor  # [B, N, O]
-    state: Tensor  # [B, S]
-    avail: Tensor  # [B, N, A], bool
-    last_actions: Tensor  # [B, N], -1 before the first action
-    # Hands out the running games, for diagnostic models that look ahead; None: cannot be copied.
-    snapshot: Callable[[], Snapshot] | None = None
+from omg.components.episodes import EpisodeBatch, Field
+from omg.components.trajectories import Trajectories
+from omg.policies.inputs import Carry, StepView
+from omg.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +28,23 @@ class Acted:
 
 
 class Controller(ABC):
-    """A team that acts. Networks live here; recurrent state is passed in and out."""
+    """A team that acts. Networks live here; recurrent state is passed in and out.
 
-    # The seats whose rewards make up the team's; None: all.
-    seats: tuple[int, ...] | None = None
+    Its `__init__` may name: config, spec, device, gathering (True: frozen players take every seat,
+    see `Learner.gathers`), lineup (who sits where, in place of the configured; None: as that
+    says)."""
 
-    @abstractmethod
-    def __init__(self, *, config: Config, spec: EnvSpec, device: torch.device) -> None: ...
+    @property
+    def seats(self) -> tuple[int, ...] | None:
+        """The learning seats, whose rewards make up the team's, where they are the same in every
+        episode; None: one seat that changes, and everybody's rewards are the team's."""
+        return None
+
+    @property
+    def learns_one_seat(self) -> bool:
+        """Whether of every episode only one agent's part is learned from, so that n_agents
+        episodes count as one (see `omg.experiment.learning.EffectiveNumbers`)."""
+        return False
 
     @abstractmethod
     def initial_carry(self, n_copies: int) -> Carry:
@@ -79,6 +74,14 @@ class Controller(ABC):
         generator: torch.Generator,
     ) -> Acted:
         """Choose an action for every seat of every copy."""
+
+    def trajectories(self, batch: EpisodeBatch) -> Trajectories:
+        """What is learned from stored episodes: the part of the seats that learn."""
+        return Trajectories.of(batch)
+
+    def file_name(self, network: str) -> str:
+        """The name of a network's file, e.g. agent, or <alg>/agent in a team of several."""
+        return network
 
     def record_fields(self) -> Mapping[str, Field]:
         """Fields this controller adds to the episodes: `Acted.extras` and constants."""

@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from omg.components.learning_agent import SeatOrder
+from omg.components.trajectories import SeatOrder
 from omg.config.schema import Config
-from omg.controllers.base import Carry, StepView
 from omg.envs import BatchedEnv, make_batched
+from omg.opponents.players import Players, ScriptGroup
+from omg.policies.inputs import Carry, StepView
 from omg.types import EnvSpec, OmgError
 
-# Fills in the others' actions [B, N] and advances their carries, in place.
-OthersAct = Callable[[StepView, Carry, Tensor, torch.Generator], None]
+# What is to come of the others' features, next seat first, [B, N-1, W].
+Look: TypeAlias = Callable[[StepView, Carry, torch.Generator], Tensor]
+
+
+def make_foresight(config: Config, spec: EnvSpec, players: Players | None) -> Look:
+    """What `oracle_kind` names, among frozen players."""
+    if players is None:
+        raise OmgError(
+            f"am_model={config.am_model} knows the future of frozen players, and here every seat "
+            "learns. Give opponent_pool=<folder> or a team string, or use another am_model."
+        )
+    if config.oracle_kind == "future":
+        return Foresight(config, spec, players).look
+    if any(not isinstance(group, ScriptGroup) for group in players.groups):
+        raise OmgError(
+            "oracle_kind=target knows the targets of scripted players only, and there are "
+            "trained ones among the opponents. Use oracle_kind=future."
+        )
+    order, width = SeatOrder(spec), len(spec.agent_features[0])
+
+    def targets(view: StepView, carry: Carry, generator: torch.Generator) -> Tensor:
+        found = torch.zeros(len(carry["seat"]), spec.n_agents, width)
+        players.targets(view, carry, found)
+        return order.relative(found, carry["seat"]).to(view.obs.device)
+
+    return targets
 
 
 class Foresight:
     """Plays copies of the running games on for some steps, with the other seats' own policies,
     while the learning agent stands still; a game that ends stays as it ended."""
 
-    def __init__(self, config: Config, spec: EnvSpec, others_act: OthersAct) -> None:
+    def __init__(self, config: Config, spec: EnvSpec, players: Players) -> None:
         if not spec.agent_features:
             raise OmgError(
                 f"oracle_kind=future needs to know which features of {spec.name}'s state belong "
@@ -33,7 +59,7 @@ class Foresight:
                 "oracle_kind=future copies running games, which runner=parallel keeps in other "
                 "processes. Use runner=batch or episode."
             )
-        self._config, self._spec, self._others_act = config, spec, others_act
+        self._config, self._spec, self._players = config, spec, players
         self._order = SeatOrder(spec)
         self._columns = np.array(spec.agent_features)
         self._copies: dict[int, BatchedEnv] = {}
@@ -64,7 +90,7 @@ class Foresight:
             actions = torch.zeros((copies, agents), dtype=torch.int64)
             still = view.avail[rows, carry["seat"]].int().argmax(-1)  # the first possible action
             actions[rows, carry["seat"]] = still.cpu()
-            self._others_act(view, carry, actions, generator)
+            self._players.act(view, carry, actions, generator)
             step = env.step(actions.numpy())
             after = step.state.copy()
             if step.final is not None:

@@ -6,18 +6,13 @@ Every message of the parent is `(command, argument)`, every answer one of `("don
 
 from __future__ import annotations
 
-import faulthandler
 import math
-import multiprocessing
-import os
 import pickle
 import signal
-import threading
-import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
@@ -25,10 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv
+from omg.envs.spawned import prepare_child
 from omg.types import EnvSpec, Observation, OmgError, RunFailedError, Snapshot, TimeStep
-
-# How long a worker whose parent has gone may take to close its environment.
-ORPHAN_SECONDS = 2.0
 
 
 class SharedArrays:
@@ -165,7 +158,7 @@ class Host:
 
 def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -> None:
     """Serve commands until the pipe closes or a command fails."""
-    _prepare(faults)
+    prepare_child(faults)
     host = Host(order)
     command, argument = "start", None
     try:
@@ -196,26 +189,3 @@ def _carry_out(host: Host, command: str, argument: Any) -> tuple[Any, ...]:
     finally:
         if hasattr(signal, "alarm"):
             signal.alarm(0)
-
-
-def _prepare(faults: Connection) -> None:
-    """Leave Ctrl-C to the parent, report stacks through `faults`, and do not outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        faulthandler.enable(faults.fileno(), all_threads=False)
-        faulthandler.register(signal.SIGUSR1, faults.fileno(), all_threads=False)
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-
-
-def _end_with_parent(parent_id: int) -> None:
-    """The main thread ends by itself when the pipe closes; this is for when it is busy."""
-    parent = multiprocessing.parent_process()
-    sentinels = [] if parent is None else [parent.sentinel]
-    while not wait(sentinels, timeout=1.0) and os.getppid() == parent_id:
-        pass
-    time.sleep(ORPHAN_SECONDS)
-    if hasattr(os, "killpg"):
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGTERM)

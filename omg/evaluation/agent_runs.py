@@ -9,23 +9,20 @@ from pathlib import Path
 
 import torch
 
-from omg.components.scheme import environment_scheme
 from omg.components.seeding import SeedTree
-from omg.config.arguments import Arguments
-from omg.config.loader import load_saved
 from omg.config.schema import Config
 from omg.config.team import parse_team
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.controllers.roster import Roster, learning_role, pool_roster
+from omg.controllers.team import TeamMAC
 from omg.envs.contract import BatchedEnv
 from omg.envs.registry import environment_class, make_batched
-from omg.modules.speed import set_up_torch
-from omg.opponents.pool import LineupMode, OpponentPool, PoolMember
-from omg.runners import RUNNERS
-from omg.runners.builders import copies_in_tests
+from omg.experiment.trained import TrainedRun, load_players, read_run
+from omg.modules.device import set_up_torch
+from omg.opponents.building import learning_role, pool_lineup
+from omg.opponents.lineups import LineupMode, OneLearns
+from omg.opponents.pool import OpponentPool, PoolMember
+from omg.runners import Runner, runner_of
+from omg.runners.assembly import make_rollout
 from omg.runners.rollout import Rollout
-from omg.storage.files import read_json
-from omg.storage.models import META, check_meta, holds_models, load_networks, saved_steps
 from omg.types import EnvSpec, OmgError
 
 MAC = "multi_module_mac"
@@ -34,15 +31,18 @@ NATIVE_COPIES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class AgentRun:
+class AgentRun(TrainedRun):
     """A learning agent as its run left it."""
 
-    folder: Path
-    config: Config
-    model: Path
-    method: str
-    env_steps: int
-    met: frozenset[str] = frozenset()  # ids of the players it was trained with
+    @property
+    def method(self) -> str:
+        """What its seeds have in common."""
+        return self.config.label or self.config.name
+
+    @property
+    def met(self) -> frozenset[str]:
+        """Ids of the players it was trained with."""
+        return frozenset(map(str, self.meta.get("players", ())))
 
     @property
     def id(self) -> str:
@@ -56,47 +56,15 @@ def slug(text: str) -> str:
 
 
 def read_agent_run(folder: Path, which: str = "last") -> AgentRun:
-    """Read a run's configuration and find its weights: `last`, `best` or a saved step."""
-    folder = folder.expanduser()
-    if not (folder / "config.yaml").is_file():
-        raise OmgError(f"{folder} is not a run (no config.yaml in it). Give the folder of a run.")
-    config = load_saved(folder / "config.yaml", Arguments()).config
-    if config.mac != MAC:
+    """A run that trained an agent which can sit among others."""
+    run = read_run(folder, which)
+    if run.config.mac != MAC:
         raise OmgError(
-            f"{folder} trained a whole team (mac={config.mac}), and only one agent among others "
-            f"can be evaluated. Give a run with mac={MAC}, e.g. --config=iql_am; a team can be "
-            "an opponent: omg pool add."
+            f"{run.folder} trained a whole team (mac={run.config.mac}), and only one agent among "
+            f"others can be evaluated. Give a run with mac={MAC}, e.g. --config=iql_am; a team can "
+            "be an opponent: omg pool add."
         )
-    if config.learner == "am_learner":
-        raise OmgError(
-            f"{folder} trained a subgoal prior, not an agent. Give a run that used the prior "
-            "(init_param_path)."
-        )
-    model = _model_folder(folder, which)
-    meta = read_json(model / META) if (model / META).is_file() else {}
-    return AgentRun(
-        folder=folder,
-        config=config,
-        model=model,
-        method=config.label or config.name,
-        env_steps=int(meta.get("env_steps", 0)),
-        met=frozenset(map(str, meta.get("players", ()))),
-    )
-
-
-def _model_folder(run: Path, which: str) -> Path:
-    models = run / "models"
-    steps = [step for step in saved_steps(models) if holds_models(models / str(step))]
-    named = [name for name in ("last", "best") if holds_models(models / name)]
-    if not (steps or named):
-        raise OmgError(f"{run} has no saved model. Train it with save_model=true, or give another.")
-    if which in (*named, *map(str, steps)):
-        return models / which
-    if which == "last" and steps:  # stopped before it was written
-        return models / str(steps[-1])
-    raise OmgError(
-        f"{run} has no model '{which}'. It has: {', '.join([*named, *map(str, steps)])}."
-    )
+    return AgentRun(run.folder, run.config, run.model, run.meta)
 
 
 def check_pool(agent: AgentRun, pool: OpponentPool) -> None:
@@ -132,12 +100,12 @@ def role_of(agent: AgentRun, pool: OpponentPool, spec: EnvSpec) -> str:
     return learning_role(_at_a_table(agent.config, pool), spec)
 
 
-def _copies(config: Config, episodes: int, seats: int) -> int:
+def _copies(runner: Runner, episodes: int, seats: int) -> int:
     """How many copies play a cell: one per episode if possible. A multiple of the seats that the
     agent takes in turn, so that every seat gets its share of the episodes."""
-    kind = environment_class(config.env)
+    kind = environment_class(runner.config.env)
     native = isinstance(kind, type) and issubclass(kind, BatchedEnv)
-    most = NATIVE_COPIES if native and config.runner != "parallel" else copies_in_tests(config)
+    most = NATIVE_COPIES if native and runner.in_process else runner.n_tests
     return episodes if episodes <= most else max(1, most // seats) * seats
 
 
@@ -158,14 +126,17 @@ class SeatedAgent:
         check_pool(agent, pool)
         self.agent, self.pool, self.device = agent, pool, device
         self.config = _at_a_table(agent.config, pool)
-        self.seeds = SeedTree(seed)
+        self.seed, self.seeds = seed, SeedTree(seed)
         set_up_torch(self.config)
         probe = make_batched(self.config.env, self.config.env_args, n_copies=1)
         self.spec: EnvSpec = probe.spec
         probe.close()
-        self.mac = self._loaded_mac(members)
-        copies = _copies(self.config, episodes, len(self.mac.roster.own_seats))
-        self.env = RUNNERS[self.config.runner](self.config, copies)
+        lineup = self.lineup(members)
+        mac = load_players(agent, self.spec, device, config=self.config, lineup=lineup)
+        assert isinstance(mac, TeamMAC)
+        self.mac = mac
+        self.runner = runner_of(self.config)
+        self.env = self.runner.copies(_copies(self.runner, episodes, len(lineup.own_seats)))
 
     def __enter__(self) -> SeatedAgent:
         return self
@@ -173,29 +144,14 @@ class SeatedAgent:
     def __exit__(self, *exc: object) -> None:
         self.env.close()
 
-    def _loaded_mac(self, members: Sequence[PoolMember]) -> MultiModuleMAC:
-        mac = MultiModuleMAC(
-            config=self.config,
-            spec=self.spec,
-            device=self.device,
-            roster=self.roster(members),
-        )
-        spec = self.spec
-        shapes = {key: getattr(spec, key) for key in ("n_agents", "n_actions", "obs_dim")}
-        shapes["state_dim"] = spec.state_dim
-        wanted = {"env": self.config.env, "shapes": shapes, "policy": mac.describe()}
-        check_meta(self.agent.model, wanted)
-        load_networks(self.agent.model, mac.networks())
-        return mac
-
-    def roster(self, members: Sequence[PoolMember], mode: LineupMode = "homologue") -> Roster:
-        """Members as players; with one of them, that one takes every other seat."""
+    def lineup(self, members: Sequence[PoolMember], mode: LineupMode = "homologue") -> OneLearns:
+        """Members as the others; one member alone takes every other seat."""
         config = Config.model_validate({**self.config.as_dict(), "lineup_mode": mode})
-        return pool_roster(config, self.spec, self.device, self.pool, members)
+        return pool_lineup(config, self.spec, self.device, (self.pool, members))
 
     def rollout(
         self,
-        roster: Roster,
+        lineup: OneLearns,
         *,
         stream: str,
         env: BatchedEnv | None = None,
@@ -206,21 +162,14 @@ class SeatedAgent:
     ) -> Rollout:
         """Games with these players. What happens depends on the seed, the stream and who plays:
         not on the games played before. With `record`, inferences are stored and judged."""
-        mac = self.mac.with_roster(roster)
-        mac = mac.recording() if record else mac
-        mac = mac.permuting() if permute else mac
-        scheme = environment_scheme(
-            self.spec, common_reward=common_reward, buffer_dtype=self.config.buffer_dtype
-        )
-        return Rollout(
+        changes = {"record": True} if record else {}
+        return make_rollout(
+            self.config,
             env=env or self.env,
-            mac=mac,
-            scheme=scheme.extend(mac.record_fields()),
-            seeds=self.seeds,
+            mac=self.mac.sibling(lineup=lineup, permute=permute, **changes),
             stream=stream,
             device=self.device,
-            common_reward=common_reward,
-            reward_scalarisation=self.config.reward_scalarisation,
-            gamma=self.config.gamma,
             greedy=greedy,
+            seed=self.seed,
+            common_reward=common_reward,
         )

@@ -13,9 +13,9 @@ from omg.envs.registry import make_batched
 from omg.evaluation.agent_runs import AgentRun, SeatedAgent, check_pool, read_agent_run, role_of
 from omg.evaluation.crossplay_table import Cell, Crossplay, cell_metrics, permuted_metrics
 from omg.evaluation.finetune import Finetuner
-from omg.evaluation.testing import run_test
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.registry import nearest
+from omg.runners.testing import run_test
 from omg.types import EnvSpec, OmgError
 
 MIXED = "mixed"
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CrossplayPlan:
     """What is played."""
 
     splits: tuple[Split, ...] = ("heldout",)
@@ -129,7 +129,7 @@ def _may_sit(member: PoolMember, spec: EnvSpec, role: str) -> bool:
     return not member.roles or any(other in free for other in member.roles)
 
 
-def tasks_of(pool: OpponentPool, plan: Plan, spec: EnvSpec, role: str = "") -> list[Task]:
+def tasks_of(pool: OpponentPool, plan: CrossplayPlan, spec: EnvSpec, role: str = "") -> list[Task]:
     """One cell per member that has a seat beside an agent of `role`, and one of drawn line-ups per
     side where there are several others. In a member's cell the roles that it does not play are
     drawn from others of its side."""
@@ -179,7 +179,7 @@ def _check_unseen(agents: Sequence[AgentRun], tasks: Sequence[Task], pool: Oppon
 def run_crossplay(
     runs: Sequence[Path],
     pool: str | Path,
-    plan: Plan,
+    plan: CrossplayPlan,
     *,
     baseline: str = "",
     device: torch.device = CPU,
@@ -226,7 +226,7 @@ def play_agent(
     agent: AgentRun,
     pool: OpponentPool,
     tasks: Sequence[Task],
-    plan: Plan,
+    plan: CrossplayPlan,
     *,
     device: torch.device = CPU,
 ) -> Iterator[Cell]:
@@ -237,17 +237,17 @@ def play_agent(
     ) as seated:
         finetuner = Finetuner(seated) if plan.finetune_episodes else None
         for task in tasks:
-            roster = seated.roster(task.members, task.lineup)
+            lineup = seated.lineup(task.members, task.lineup)
             if finetuner is not None:
                 finetuner.train(
-                    roster, episodes=plan.finetune_episodes, stream=f"{task.stream}.finetune"
+                    lineup, episodes=plan.finetune_episodes, stream=f"{task.stream}.finetune"
                 )
-            rollout = seated.rollout(roster, stream=task.stream, greedy=plan.greedy)
+            rollout = seated.rollout(lineup, stream=task.stream, greedy=plan.greedy)
             result = run_test(rollout, plan.episodes, round_number=0, env_steps=agent.env_steps)
             metrics = cell_metrics(result)
-            if plan.permute and seated.mac.model.feature_dim and len(result.lengths) > 1:
+            if plan.permute and seated.mac.policy.feature_dim and len(result.lengths) > 1:
                 rollout = seated.rollout(
-                    roster, stream=task.stream, greedy=plan.greedy, permute=True
+                    lineup, stream=task.stream, greedy=plan.greedy, permute=True
                 )
                 other = run_test(rollout, plan.episodes, round_number=0, env_steps=agent.env_steps)
                 metrics |= permuted_metrics(cell_metrics(other))

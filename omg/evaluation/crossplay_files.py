@@ -48,37 +48,13 @@ def write_tables(table: Crossplay, out: Path) -> list[Path]:
     paired = [row for method in table.methods() for row in table.paired(method)]
     texts = {
         "crossplay.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-        "crossplay.csv": _csv(_cell_rows(table)),
+        "crossplay.csv": _csv(table.rows()),
         "summary.csv": _csv(content["summary"]),
         **({"paired.csv": _csv(paired)} if paired else {}),
     }
     for name, text in texts.items():
         write_text(out / name, text)
     return [out / name for name in texts]
-
-
-def _cell_rows(table: Crossplay) -> list[dict[str, Any]]:
-    members = {member.id: member for member in table.opponents}
-    rows = []
-    for cell in table.cells:
-        agent, member = table.agents[cell.agent], members.get(cell.opponent)
-        values = {name: cell.metrics.get(name, "") for name in table.metrics()}
-        rows.append(
-            {
-                "agent": cell.agent,
-                "method": agent.method,
-                "seed": agent.config.seed,
-                "split": cell.split,
-                "lineup": cell.lineup,
-                "opponent": cell.opponent,
-                "opponent_algorithm": member.algorithm if member else "",
-                "opponent_run": member.run if member else "",
-                "opponent_skill": member.skill if member else "",
-                "episodes": cell.episodes,
-                **values,
-            }
-        )
-    return rows
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

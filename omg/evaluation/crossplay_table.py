@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 
 from omg.evaluation.agent_runs import AgentRun
 from omg.evaluation.statistics import compare, summarise
-from omg.evaluation.testing import TestResult
 from omg.opponents.pool import LineupMode, PoolMember, Split
+from omg.runners.testing import TestResult
 
 FORMAT = 1
 # What the environment and the rollout call it -> what it is called here.
@@ -72,6 +73,31 @@ class Crossplay:
     finetune_episodes: int
     seed: int
     greedy: bool = True
+    files: tuple[Path, ...] = ()  # where it was written
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per cell, e.g. for `pandas.DataFrame(table.rows())`."""
+        members = {member.id: member for member in self.opponents}
+        rows = []
+        for cell in self.cells:
+            agent, member = self.agents[cell.agent], members.get(cell.opponent)
+            values = {name: cell.metrics.get(name, "") for name in self.metrics()}
+            rows.append(
+                {
+                    "agent": cell.agent,
+                    "method": agent.method,
+                    "seed": agent.config.seed,
+                    "split": cell.split,
+                    "lineup": cell.lineup,
+                    "opponent": cell.opponent,
+                    "opponent_algorithm": member.algorithm if member else "",
+                    "opponent_run": member.run if member else "",
+                    "opponent_skill": member.skill if member else "",
+                    "episodes": cell.episodes,
+                    **values,
+                }
+            )
+        return rows
 
     def methods(self) -> dict[str, list[str]]:
         """Ids of the agents by method, in the order given, seeds ascending."""

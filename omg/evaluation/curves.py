@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omg.config.loader import read_yaml
-from omg.telemetry.logger import read_metrics
+from omg.experiment.series import Curve, read_curve
 from omg.types import OmgError
 
 # Colour-blind-safe, in a fixed order.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A metric over environment steps."""
-
-    steps: NDArray[np.float64]
-    values: NDArray[np.float64]
-
-
-def read_curve(run: Path, metric: str) -> Curve:
-    """One metric of one run."""
-    path = run / "metrics.jsonl"
-    if not path.is_file():
-        raise OmgError(f"{run} has no metrics.jsonl. Give the folder of a run.")
-    points = [
-        (record["t_env"], record[metric])
-        for record in read_metrics(path)
-        if record.get(metric) is not None
-    ]
-    if not points:
-        known = sorted({key for record in read_metrics(path) for key in record})
-        raise OmgError(f"{run} has no metric '{metric}'. It has: {', '.join(known)}.")
-    steps, values = np.array(points, float).T
-    return Curve(steps, values)
 
 
 def band(curves: Sequence[Curve]) -> tuple[NDArray[np.float64], ...]:
@@ -105,13 +79,3 @@ def draw_curves(
 
 def _cycle(count: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(count)]
-
-
-def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """A curve in one line of text."""
-    numbers = np.asarray(values, float)
-    if len(numbers) > width:
-        numbers = np.interp(np.linspace(0, len(numbers) - 1, width), range(len(numbers)), numbers)
-    low, high = float(numbers.min()), float(numbers.max())
-    scaled = (numbers - low) / (high - low) if high > low else np.zeros(len(numbers))
-    return "".join("▁▂▃▄▅▆▇█"[round(float(x) * 7)] for x in scaled)

@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.learning_agent import SEAT
-from omg.controllers.multi_module import MultiModuleMAC
+from omg.components.episodes import EpisodeBatch
+from omg.components.trajectories import SEAT
+from omg.controllers.team import TeamMAC
 from omg.envs.foraging.env import ForagingEnv
 from omg.envs.foraging.frame import ForagingFrame, frames_from_states
 from omg.evaluation.agent_runs import AgentRun, SeatedAgent, slug
 from omg.evaluation.crossplay import CPU
-from omg.evaluation.testing import play_episodes
-from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.opponents.pool import OpponentPool, PoolMember
+from omg.runners.testing import play_episodes
 from omg.storage.files import write_text, writing
 from omg.types import OmgError
 
@@ -77,7 +75,7 @@ def write_subgoal_replays(
 
 def _played(seated: SeatedAgent, member: PoolMember, env: ForagingEnv) -> dict[int, EpisodeBatch]:
     """The first episode of every copy, by copy; the learning agent sits one seat on in each."""
-    rollout = seated.rollout(seated.roster([member]), stream=f"replay.{member.id}", env=env)
+    rollout = seated.rollout(seated.lineup([member]), stream=f"replay.{member.id}", env=env)
     played = play_episodes(rollout, env.n_copies, round_number=0, env_steps=seated.agent.env_steps)
     return {
         copy: finished.episodes[row]
@@ -86,7 +84,7 @@ def _played(seated: SeatedAgent, member: PoolMember, env: ForagingEnv) -> dict[i
     }
 
 
-def replay_of(episode: EpisodeBatch, mac: MultiModuleMAC, env: ForagingEnv) -> dict[str, Any]:
+def replay_of(episode: EpisodeBatch, mac: TeamMAC, env: ForagingEnv) -> dict[str, Any]:
     """Frames, actions and inferred places of one recorded episode."""
     steps = int(episode.lengths[0]) - 1
     rules = env.rules
@@ -117,17 +115,23 @@ def _frame(frame: ForagingFrame) -> dict[str, Any]:
 
 
 def _places(
-    episode: EpisodeBatch, mac: MultiModuleMAC, seat: int, steps: int
+    episode: EpisodeBatch, mac: TeamMAC, seat: int, steps: int, device: torch.device = CPU
 ) -> list[list[list[float]]] | None:
     """Where the others are inferred to go to: the mean of the inferred subgoal of every step,
     decoded, [T, N-1, 2] in cells; None for an agent without subgoals."""
-    if not isinstance(mac.model, SubgoalModel):
+    model = mac.model
+    if model is None:
         return None
+    recorded = {
+        name: episode[name][0, :steps].to(device)
+        for name in model.record_dims()
+        if name in episode.scheme.fields
+    }
     with torch.inference_mode():
-        inferred = episode["am_mean"][0, :steps].to(next(mac.model.parameters()).device)
-        seats = torch.full((steps,), seat, device=inferred.device)
-        places: Tensor = mac.model.source.places(mac.model.vae.decode(inferred), seats)
-    cells = places[..., :2].cpu() / mac.rows.state_scale
+        places = model.places_ahead(recorded, torch.full((steps,), seat, device=device))
+    if places is None:
+        return None
+    cells = places[..., :2].cpu() / mac.policy.rows.state_scale
     rounded: list[list[list[float]]] = [
         [[round(value, 3) for value in place] for place in row] for row in cells.tolist()
     ]

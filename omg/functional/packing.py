@@ -59,6 +59,30 @@ class Packing:
             place=episode * steps + time,
         )
 
+    def per_seat(self, seats: int) -> Packing:
+        """The packing of rows, slot by slot and seat by seat: every seat of an episode counts as
+        an episode, so row = slot * seats + seat."""
+        if seats == 1:
+            return self
+        each = torch.arange(seats, device=self.episode.device)
+
+        def rows(of_slots: Tensor) -> Tensor:
+            return (of_slots.unsqueeze(1) * seats + each).flatten()
+
+        batch, steps = self.shape
+        episode, time = rows(self.episode), self.time.repeat_interleave(seats)
+        return Packing(
+            shape=(batch * seats, steps),
+            episode=episode,
+            time=time,
+            sizes=self.sizes * seats,
+            rank=rows(self.rank),
+            length=self.length.repeat_interleave(seats),
+            now=rows(self.now),
+            next=rows(self.next),
+            place=episode * steps + time,
+        )
+
     def future(self, slots: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
         """The slots 1 … horizon steps later in the same episode, [K, H], and which of them exist
         (the others repeat the last one): never past the episode's end."""

@@ -1,27 +1,27 @@
-"""The contract of a learner, and what all of them share."""
+"""The contract of a learner, and what all of them share: targets, optimisers, saving."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from omg.components.action_selectors import ActionSelector, Multinomial
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch
 from omg.config.schema import Config
 from omg.controllers.base import Controller
-from omg.learners.capabilities import Capabilities
+from omg.controllers.team import TeamMAC
+from omg.learners.capabilities import Capabilities, check_supported
 from omg.modules.kernels.optimiser import FastAdam, FastRMSprop, clip_gradients
 from omg.types import EnvSpec, OmgError
 
-M = TypeVar("M", bound=Controller)
-
 # Scalars as tensors: nobody waits for the device until they are logged.
 Metrics: TypeAlias = Mapping[str, Tensor]
+Optimisers: TypeAlias = torch.optim.Optimizer | Mapping[str, torch.optim.Optimizer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,20 @@ class Progress:
 
 
 class Learner(ABC):
-    """Trains the networks of a controller."""
+    """Trains the networks of a controller.
 
-    # True: of every episode only the learning agent's own part is used, so that n_agents episodes
-    # count as one (see `omg.training.EffectiveNumbers`).
-    learns_one_seat = False
-    # True: a run starts with the subgoal prior of an `am_learner` (init_param_path).
-    needs_prior = False
+    Its `__init__` may name: config, spec, mac, device; and settings of its own, given by
+    `learner_args`."""
+
     # What it can train; checked against the configuration before it is built.
-    able: Capabilities = Capabilities(mixers="optional")
+    able: ClassVar[Capabilities] = Capabilities(mixers="optional")
+    # True: it learns from the games of frozen players alone, who take every seat.
+    gathers: ClassVar[bool] = False
 
-    @abstractmethod
-    def __init__(
-        self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
-    ) -> None: ...
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Refuse a configuration that it cannot train, before anything is built."""
+        check_supported(config, cls.able)
 
     @abstractmethod
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
@@ -59,18 +59,40 @@ class Learner(ABC):
         """Networks to save, by the name of their file: agent -> agent.th."""
 
     @abstractmethod
+    def optimisers(self) -> Optimisers:
+        """What opt.th holds: one optimiser, or several by name."""
+
+    def saved(self) -> dict[str, Any]:
+        """Everything a continuation needs, by name: networks, optimisers, random generators and
+        whatever has a `state_dict`, in mappings as deep as you like. Declared here once; saving
+        and loading follow from it."""
+        return {"networks": self.networks(), "optimiser": self.optimisers()}
+
     def state_dict(self) -> dict[str, Any]:
-        """Everything a continuation needs: networks, targets, optimiser, counters."""
+        """The state of all that `saved` names."""
+        state: dict[str, Any] = state_of(self.saved())
+        return state
 
-    @abstractmethod
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The opposite of `state_dict`."""
+        restore(self.saved(), state)
 
-    @abstractmethod
     def optimiser_state(self) -> dict[str, Any]:
         """The content of opt.th."""
+        state: dict[str, Any] = state_of(self.optimisers())
+        return state
 
-    @abstractmethod
-    def load_optimiser_state(self, state: dict[str, Any]) -> None: ...
+    def load_optimiser_state(self, state: Mapping[str, Any]) -> None:
+        """Moments from an opt.th; learning rates stay those of the configuration."""
+        load_optimisers(self.optimisers(), state)
+
+    def start(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
+        """Called once before a training from scratch, with what the run writes beside its
+        weights: load what it begins with (a prior). What is to be shown, by name."""
+        return {}
+
+    def after_load(self) -> None:  # noqa: B027 - optional
+        """Called when network weights were replaced from outside (targets follow them)."""
 
     def examine(self, sample: Callable[[], EpisodeBatch | None]) -> dict[str, float]:
         """Called once at the end of training; `sample` draws stored episodes (None: too few).
@@ -80,21 +102,62 @@ class Learner(ABC):
     def verdict(self, found: Mapping[str, float]) -> None:  # noqa: B027 - optional
         """Called when everything is saved, with what `examine` found; may refuse the result."""
 
-    def after_load(self) -> None:  # noqa: B027 - optional
-        """Called when network weights were replaced from outside (targets follow them)."""
+
+class Targets:
+    """Networks that follow others slowly: every target_update_interval episodes they take over
+    the weights, or, with target_update_tau, a share of them after every update."""
+
+    def __init__(self, config: Config, *pairs: tuple[nn.Module | None, nn.Module | None]) -> None:
+        """Pairs of a target and what it follows; what does not exist is None."""
+        self._config = config
+        self._pairs = [(old, new) for old, new in pairs if old is not None and new is not None]
+        self._last_episode = 0
+        self.copy()
+
+    def copy(self) -> None:
+        """Take over all weights at once."""
+        self._blend(1.0)
+
+    def follow(self, progress: Progress) -> None:
+        """Called after every update."""
+        due = progress.episodes - self._last_episode >= self._config.target_update_interval
+        share = self._config.target_update_tau or float(due)
+        if share:
+            self._blend(share)
+            self._last_episode = progress.episodes
+
+    @torch.no_grad()
+    def _blend(self, share: float) -> None:
+        """target ← (1 - share) target + share source."""
+        for target, source in self._pairs:
+            for old, new in zip(target.parameters(), source.parameters(), strict=True):
+                old.lerp_(new, share)
+
+    def state_dict(self) -> int:
+        """The episode of the last update; the weights are saved as networks."""
+        return self._last_episode
+
+    def load_state_dict(self, state: int) -> None:
+        self._last_episode = int(state)
 
 
-def trained_mac(config: Config, mac: Controller, kind: type[M], able: Capabilities) -> M:
-    """The controller as the kind a learner trains; another is refused."""
-    if not isinstance(mac, kind):
+def team_mac(config: Config, mac: Controller, able: Capabilities | None = None) -> TeamMAC:
+    """The controller as the kind that learners train; another is refused."""
+    if not isinstance(mac, TeamMAC):
         raise OmgError(
-            f"learner={config.learner} does not train mac={config.mac}. Set mac={able.macs[0]}."
+            f"learner={config.learner} does not train mac={config.mac}. Set mac=basic_mac or "
+            "multi_module_mac, or derive yours from omg.controllers.team.TeamMAC."
+        )
+    if able is not None and not able.models and mac.model is not None:
+        raise OmgError(
+            f"learner={config.learner} does not train mac={config.mac}, whose policy has an "
+            "opponent model. Set mac=basic_mac."
         )
     return mac
 
 
 def team_spec(spec: EnvSpec, mac: Controller) -> EnvSpec:
-    """The game as a team sees it whose episodes were narrowed to the seats that learn."""
+    """The spec restricted to the learning seats."""
     return spec if mac.seats is None else replace(spec, n_agents=len(mac.seats))
 
 
@@ -137,25 +200,37 @@ def descend(
     return norm
 
 
-def target_share(config: Config, episodes: int, last_episode: int) -> float:
-    """How much of the new weights the targets take after an update: τ with soft updates; else all
-    (1.0) when target_update_interval episodes have passed since `last_episode`, and nothing."""
-    if config.target_update_tau > 0:
-        return config.target_update_tau
-    return 1.0 if episodes - last_episode >= config.target_update_interval else 0.0
+def state_of(saved: Any) -> Any:
+    """The states of everything in nested mappings."""
+    if isinstance(saved, Mapping):
+        return {name: state_of(part) for name, part in saved.items()}
+    if isinstance(saved, torch.Generator):
+        return saved.get_state()
+    return saved.state_dict()
 
 
-def load_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Moments from a saved state; learning rate and the like stay those of the configuration."""
-    settings = [{k: v for k, v in g.items() if k != "params"} for g in optimiser.param_groups]
-    optimiser.load_state_dict(state)
-    for group, own in zip(optimiser.param_groups, settings, strict=True):
+def restore(saved: Any, state: Any) -> None:
+    """Give everything its state back."""
+    if isinstance(saved, Mapping):
+        for name, part in saved.items():
+            if name not in state and isinstance(part, torch.Generator):
+                continue  # older states have none; nothing drew from it then
+            restore(part, state[name])
+    elif isinstance(saved, torch.Generator):
+        saved.set_state(state)
+    else:
+        saved.load_state_dict(state)
+
+
+def load_optimisers(
+    saved: torch.optim.Optimizer | Mapping[str, torch.optim.Optimizer], state: Mapping[str, Any]
+) -> None:
+    """Moments from saved states; learning rate and the like stay those of the configuration."""
+    if isinstance(saved, Mapping):
+        for name, optimiser in saved.items():
+            load_optimisers(optimiser, state[name])
+        return
+    settings = [{k: v for k, v in g.items() if k != "params"} for g in saved.param_groups]
+    saved.load_state_dict(dict(state))
+    for group, own in zip(saved.param_groups, settings, strict=True):
         group.update(own)
-
-
-@torch.no_grad()
-def blend(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """target ← (1 - τ) target + τ source; τ = 1 copies."""
-    pairs = zip(target.parameters(), source.parameters(), strict=True)
-    for old, new in pairs:
-        old.lerp_(new, tau)

@@ -16,30 +16,22 @@ class Capabilities:
     on_policy: bool = False  # learns once from every episode, all played by the present policy
     outputs: Literal["q", "pi_logits", "any"] = "any"
     reward: Literal["team", "any"] = "any"  # any: as common_reward says
-    macs: tuple[str, ...] = ()  # controllers it trains; empty: any
+    models: bool = True  # whether the policy may have an opponent model (mac=multi_module_mac)
     mixers: Literal["none", "optional", "required"] = "none"
     critics: tuple[str, ...] = ()  # critics it can learn; empty: it has none
 
-    def words(self) -> dict[str, str]:
-        """For tables: column to text."""
-        return {
-            "learning": "on-policy" if self.on_policy else "off-policy",
-            "actions": "discrete",
-            "learns": "one agent among others" if self.macs == ("multi_module_mac",) else "a team",
-        }
+
+def one_learns(config: Config) -> bool:
+    """Whether one agent learns among frozen others, who come from a team string or a pool."""
+    return config.mac != "basic_mac" and bool(config.multi_algs or config.opponent_pool)
 
 
-def check_supported(config: Config, spec: EnvSpec, able: Capabilities) -> None:
-    """Refuse a configuration that its learner cannot train."""
+def check_supported(config: Config, able: Capabilities, spec: EnvSpec | None = None) -> None:
+    """Refuse a configuration that its learner cannot train; where the environment is known, also
+    for what that is like."""
     learner = f"learner={config.learner}"
-    if (
-        able.macs
-        and config.mac in ("basic_mac", "multi_module_mac")
-        and config.mac not in able.macs
-    ):
-        raise OmgError(
-            f"{learner} does not train mac={config.mac}. Set mac={' or '.join(able.macs)}."
-        )
+    if not able.models and config.mac == "multi_module_mac":
+        raise OmgError(f"{learner} does not train mac={config.mac}. Set mac=basic_mac.")
     if able.outputs not in ("any", config.agent_output_type):
         wanted = "values" if able.outputs == "q" else "a policy's logits"
         raise OmgError(
@@ -48,14 +40,16 @@ def check_supported(config: Config, spec: EnvSpec, able: Capabilities) -> None:
         )
     _check_parts(config, able, learner)
     _check_others(config)
-    _check_reward(config, spec, able, learner)
+    if spec is None or spec.n_agents > 1:
+        _check_reward(config, able, learner)
     if able.on_policy:
         _check_on_policy(config, learner)
 
 
 def _check_parts(config: Config, able: Capabilities, learner: str) -> None:
-    if config.mixer is not None and able.mixers == "none":
-        raise OmgError(f"{learner} uses no mixer, and mixer={config.mixer}. Set mixer=null.")
+    if config.mixer is not None and (able.mixers == "none" or one_learns(config)):
+        alone = " of one agent" if able.mixers != "none" else ""
+        raise OmgError(f"{learner}{alone} uses no mixer, and mixer={config.mixer}. Set mixer=null.")
     if config.mixer is None and able.mixers == "required":
         raise OmgError(f"{learner} needs a mixer. Take the one of its algs/*.yaml.")
     if able.critics and config.critic is None:
@@ -70,7 +64,7 @@ def _check_parts(config: Config, able: Capabilities, learner: str) -> None:
 
 
 def _check_others(config: Config) -> None:
-    """A whole team has no others to model or to draw."""
+    """`basic_mac` has nobody to model and, unless one role learns, nobody to draw."""
     if config.mac != "basic_mac":
         return
     given = {
@@ -82,13 +76,13 @@ def _check_others(config: Config) -> None:
         if is_set:
             raise OmgError(
                 f"mac=basic_mac trains a whole team and has no use for {key}="
-                f"{getattr(config, key)}. Leave it out, or choose an algorithm that trains one "
-                "agent among others (omg algorithms)."
+                f"{getattr(config, key)}. Leave it out, or choose an algorithm that models the "
+                "others (omg algorithms)."
             )
 
 
-def _check_reward(config: Config, spec: EnvSpec, able: Capabilities, learner: str) -> None:
-    if config.common_reward or spec.n_agents == 1:
+def _check_reward(config: Config, able: Capabilities, learner: str) -> None:
+    if config.common_reward:
         return
     if config.mixer is not None:
         raise OmgError(
@@ -99,6 +93,11 @@ def _check_reward(config: Config, spec: EnvSpec, able: Capabilities, learner: st
 
 
 def _check_on_policy(config: Config, learner: str) -> None:
+    if config.collect_ahead:
+        raise OmgError(
+            f"{learner} learns only from what its present policy played, and "
+            f"collect_ahead={config.collect_ahead} plays with older weights. Set collect_ahead=0."
+        )
     if config.updates_per_episode != 1:
         raise OmgError(
             f"{learner} learns once from every episode, so updates_per_episode="

@@ -8,28 +8,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch
+from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
-from omg.controllers.basic import BasicMAC
 from omg.functional.packing import Packing
-from omg.functional.returns import following_transition, td_lambda_targets
-from omg.functional.td import gather_actions
+from omg.functional.returns import following_transition, gather_actions, td_lambda_targets
 from omg.learners.base import (
     Learner,
     Metrics,
+    Optimisers,
     Progress,
-    blend,
+    Targets,
     descend,
-    load_optimiser,
     make_optimiser,
     sampling_selector,
-    target_share,
+    team_mac,
     team_spec,
-    trained_mac,
 )
 from omg.learners.capabilities import Capabilities, check_supported
-from omg.modules.critics import CRITICS
+from omg.modules.critics import build_critic
 from omg.modules.critics.coma import ComaCritic
 from omg.types import EnvSpec, OmgError
 
@@ -46,14 +44,14 @@ class ComaLearner(Learner):
     """Critic: (Q_n(s, a) - G_n^λ)². Actor: -log π_n(a_n) · A_n, A_n from the critic just learned.
     Both are means over transitions and agents."""
 
-    able = Capabilities(on_policy=True, outputs="pi_logits", macs=("basic_mac",), critics=("coma",))
+    able = Capabilities(on_policy=True, outputs="pi_logits", models=False, critics=("coma",))
 
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
-        check_supported(config, spec, self.able)
+        check_supported(config, self.able, spec)
         self._config = config
-        self._mac = trained_mac(config, mac, BasicMAC, self.able)
+        self._mac = team_mac(config, mac, self.able)
         self._policy = self._mac.policy
         self._selector = sampling_selector(config, self._policy.selector)
         team = team_spec(spec, self._mac)
@@ -64,12 +62,10 @@ class ComaLearner(Learner):
         self._optimiser = make_optimiser(config, self._actor_parameters)
         self._critic_optimiser = make_optimiser(config, self._critic_parameters, config.critic_lr)
         self._generator = torch.Generator().manual_seed(config.seed)
-        self._last_target_episode = 0
-        self.after_load()
+        self._targets = Targets(config, (self._target_critic, self.critic))
 
-    @staticmethod
-    def _new_critic(config: Config, spec: EnvSpec, device: torch.device) -> ComaCritic:
-        critic = CRITICS[str(config.critic)](config=config, spec=spec)
+    def _new_critic(self, config: Config, spec: EnvSpec, device: torch.device) -> ComaCritic:
+        critic = build_critic(config, spec, input_dim=self._policy.inputs.dim)
         if not isinstance(critic, ComaCritic):
             raise OmgError(
                 f"learner={config.learner} needs values of each own action, and critic="
@@ -79,54 +75,45 @@ class ComaLearner(Learner):
         return critic.to(device)
 
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
-        batch, seats = self._mac.own_part(batch)
-        packing = Packing.of(batch.filled, batch.raw("terminated"))
-        own = self._policy.build_inputs(batch, packing, seats)
-        logits = self._policy.unroll(own, packing, seats=seats)
-        policy = self._probabilities(batch, packing, logits, packing.now, progress)
-        taken = packing.take(batch["actions"], packing.now)
-        inputs, targets = self.targets(batch, packing, logits.detach(), progress)
-        critic_metrics = self._learn_critic(inputs, taken, targets, packing)
+        played = self._mac.trajectories(batch)
+        logits = self._policy.unroll(self._policy.inputs.packed(played), played)
+        avail = played.now("avail_actions")
+        policy = self._selector.probabilities(
+            logits[played.packing.now], avail, env_steps=progress.env_steps
+        )
+        taken = played.now("actions")
+        inputs, targets = self.targets(played, logits.detach(), progress)
+        critic_metrics = self._learn_critic(inputs, taken, targets, played.packing)
         with torch.no_grad():
             q = self.critic(inputs)
         actor_metrics = self._learn_policy(policy, taken, q)
-        self._update_target(progress)
+        self._targets.follow(progress)
         return {**critic_metrics, **actor_metrics}
-
-    def _probabilities(
-        self,
-        batch: EpisodeBatch,
-        packing: Packing,
-        logits_PNA: Tensor,
-        slots: Tensor,
-        progress: Progress,
-    ) -> Tensor:
-        """The distribution that acts, masked and with its ε share, at some slots only: behind a
-        termination there may be no available action, and nothing to divide by."""
-        avail = packing.take(batch.raw("avail_actions"), slots)
-        return self._selector.probabilities(logits_PNA[slots], avail, env_steps=progress.env_steps)
 
     @torch.no_grad()
     def targets(
-        self, batch: EpisodeBatch, packing: Packing, logits_PNA: Tensor, progress: Progress
+        self, played: Trajectories, logits_PNA: Tensor, progress: Progress
     ) -> tuple[Tensor, Tensor]:
         """The critic's inputs at all K transitions [K, N, I], and their λ-returns [K, N] from the
         target critic's values of the actions taken.
 
         Nobody acted on a cut episode's last observation. Its value is an expectation over the own
-        policy, Σ_a π_n(a) Q'_n(s, a, u^-n), with the others' actions u drawn from theirs."""
-        terminated = packing.take(batch.raw("terminated"), packing.now)
+        policy, Σ_a π_n(a) Q'_n(s, a, u^-n), with the others' actions u drawn from theirs. (After a
+        termination there may be no available action, and nothing to divide by.)"""
+        packing = played.packing
+        terminated = played.now("terminated")
         last = (following_transition(packing) == len(packing.now)) & ~terminated
         cut = packing.next[last]
-        policy = self._probabilities(batch, packing, logits_PNA, cut, progress)
-        actions = packing.pack(batch["actions"])
+        avail = packing.take(played.own.raw("avail_actions"), cut)
+        policy = self._selector.probabilities(logits_PNA[cut], avail, env_steps=progress.env_steps)
+        actions = played.pack("actions")
         actions[cut] = self._draw(policy)
-        inputs = self.critic.inputs(batch, packing, actions_PN=actions)
+        inputs = self.critic.joint_inputs(played, actions)
         target_q = self._target_critic(inputs[packing.next])
         values = gather_actions(target_q, actions[packing.next])
         values[last] = (policy * target_q[last]).sum(-1)
         returns = td_lambda_targets(
-            packing.take(batch["reward"], packing.now),
+            played.now("reward"),
             terminated,
             values,
             packing,
@@ -186,42 +173,19 @@ class ComaLearner(Learner):
             "entropy": torch.special.entr(held).sum(-1).mean(),
         }
 
-    def _update_target(self, progress: Progress) -> None:
-        share = target_share(self._config, progress.episodes, self._last_target_episode)
-        if share:
-            blend(self._target_critic, self.critic, share)
-            self._last_target_episode = progress.episodes
-
     def after_load(self) -> None:
-        blend(self._target_critic, self.critic, 1.0)
+        self._targets.copy()
 
     def networks(self) -> Mapping[str, nn.Module]:
         return {**self._mac.networks(), "critic": self.critic}
 
-    def optimiser_state(self) -> dict[str, Any]:
+    def optimisers(self) -> Optimisers:
+        return {"agent": self._optimiser, "critic": self._critic_optimiser}
+
+    def saved(self) -> dict[str, Any]:
         return {
-            "agent": self._optimiser.state_dict(),
-            "critic": self._critic_optimiser.state_dict(),
+            "networks": {**self.networks(), "target_critic": self._target_critic},
+            "optimisers": self.optimisers(),
+            "generator": self._generator,
+            "last_target_episode": self._targets,
         }
-
-    def load_optimiser_state(self, state: dict[str, Any]) -> None:
-        load_optimiser(self._optimiser, state["agent"])
-        load_optimiser(self._critic_optimiser, state["critic"])
-
-    def state_dict(self) -> dict[str, Any]:
-        networks = {**self.networks(), "target_critic": self._target_critic}
-        return {
-            "networks": {name: network.state_dict() for name, network in networks.items()},
-            "optimisers": self.optimiser_state(),
-            "generator": self._generator.get_state(),
-            "last_target_episode": self._last_target_episode,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        networks = {**self.networks(), "target_critic": self._target_critic}
-        for name, network in networks.items():
-            network.load_state_dict(state["networks"][name])
-        self._optimiser.load_state_dict(state["optimisers"]["agent"])
-        self._critic_optimiser.load_state_dict(state["optimisers"]["critic"])
-        self._generator.set_state(state["generator"])
-        self._last_target_episode = int(state["last_target_episode"])

@@ -1,106 +1,196 @@
-"""An opponent model beside a policy: its features for the learner, its own loss and optimiser."""
+"""How an opponent model learns beside a policy: a part that any learner holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.functional.packing import Packing
-from omg.learners.base import Metrics, load_optimiser
+from omg.controllers.base import Controller
+from omg.controllers.team import TeamMAC
+from omg.learners.base import Learner, Metrics, Progress, team_mac
+from omg.learners.capabilities import check_supported
 from omg.modules.kernels.optimiser import FastAdam
-from omg.modules.opponent_models.base import OpponentModel
-from omg.modules.opponent_models.omg_am import SubgoalModel
-from omg.types import OmgError
+from omg.modules.opponent_models import OPPONENT_MODELS, OpponentModel
+from omg.registry import Registry
+from omg.types import EnvSpec, OmgError
 
 
-class TrainsModel(Protocol):
-    """What a policy learner asks of whoever trains its opponent model."""
+@dataclass(frozen=True)
+class Lesson:
+    """An opponent model's share in one update."""
 
-    def features(self, batch: EpisodeBatch, packing: Packing) -> Tensor: ...
-
-    def train(self, batch: EpisodeBatch, packing: Packing) -> Metrics: ...
-
-    def optimiser_state(self) -> dict[str, Any] | None: ...
-
-    def load_optimiser_state(self, state: dict[str, Any]) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+    played: Trajectories
+    feature: Tensor | None = None  # [P, n, F], what the policy is fed at every slot
+    # [K, n, F], what it is fed one step after every transition, where that is not `feature` there.
+    ahead: Tensor | None = None
 
 
-class ModelTraining:
-    """What a learner needs of its agent's opponent model, whatever the model. The batches are
-    those of the whole team, and the packing is theirs. No gradient of the policy reaches the
-    model: it learns by its own loss (`OpponentModel.episode_loss`) and its own Adam (`am_lr`)."""
+@dataclass(frozen=True)
+class Alternatives:
+    """H other features that the policy could have been fed at every transition's row."""
 
-    def __init__(self, config: Config, team: MultiModuleMAC) -> None:
-        _check_trainable(config, team.model)
-        self._team, self._model = team, team.model
+    fed: Tensor  # [P·n, F], what it is fed before and after
+    learned: bool  # whether the policy will learn with `fed`: a pass with it can be kept
+    rows: Tensor  # [K·n, H], of a table
+    table: Tensor | None  # [P·n, F], where the features are rows of it
+    each: Callable[[], Tensor]  # [K·n, H, F], the features
+
+
+class ValuesAlternatives(Protocol):
+    """A learner's values, for models that choose by them."""
+
+    def __call__(self, alternatives: Alternatives) -> Tensor:
+        """V of every transition's row with each of the alternatives, [K·n, H]."""
+
+
+class ModelTraining(ABC):
+    """Prepares what a model adds to an update, then trains the model on the same episodes. No
+    gradient of the policy reaches the model."""
+
+    asks_values: ClassVar[bool] = False  # whether it chooses by the learner's values
+    optimiser: torch.optim.Optimizer | None = None
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Refuse a configuration before anything is built."""
+        return
+
+    def __init__(self, *, config: Config, mac: TeamMAC, on_policy: bool) -> None:
+        self.config, self.policy = config, mac.policy
         self.generator = torch.Generator().manual_seed(config.seed)
-        weights = [weight for weight in team.model.parameters() if weight.requires_grad]
-        self._optimiser = FastAdam(weights, lr=config.am_lr) if weights else None
+
+    @abstractmethod
+    def prepare(
+        self, played: Trajectories, progress: Progress, values: ValuesAlternatives
+    ) -> Lesson:
+        """Called before the policy learns from these episodes."""
+
+    @abstractmethod
+    def train(self, lesson: Lesson) -> Metrics:
+        """Called after; on-policy, as many times as the policy goes over the episodes."""
+
+    def start(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
+        """As `Learner.start`."""
+        return {}
+
+    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        """For opt.th; none where nothing is learned."""
+        return {} if self.optimiser is None else {"am": self.optimiser}
+
+    def saved(self) -> dict[str, Any]:
+        """As `Learner.saved`; the weights are saved as networks."""
+        return {**self.optimisers(), "generator": self.generator}
+
+
+class NoModelTraining(ModelTraining):
+    """There is no opponent model."""
+
+    def prepare(
+        self, played: Trajectories, progress: Progress, values: ValuesAlternatives
+    ) -> Lesson:
+        return Lesson(played)
+
+    def train(self, lesson: Lesson) -> Metrics:
+        return {}
+
+    def saved(self) -> dict[str, Any]:
+        return {}
+
+
+class OwnLossTraining(ModelTraining):
+    """The model learns by its own loss (`OpponentModel.episode_loss`) and its own Adam (`am_lr`),
+    or not at all where it has no weights."""
+
+    def __init__(self, *, config: Config, mac: TeamMAC, on_policy: bool) -> None:
+        super().__init__(config=config, mac=mac, on_policy=on_policy)
+        assert mac.model is not None
+        self._model = mac.model
+        weights = [weight for weight in self._model.parameters() if weight.requires_grad]
+        if weights and type(self._model).episode_loss is OpponentModel.episode_loss:
+            raise OmgError(
+                f"learner={config.learner} does not train am_model={config.am_model}, which has "
+                "weights and no loss of its own. Define episode_loss(rows, packing) in it, or set "
+                "a training_kind of your own."
+            )
+        self.optimiser = FastAdam(weights, lr=config.am_lr) if weights else None
 
     @torch.no_grad()
-    def features(self, batch: EpisodeBatch, packing: Packing) -> Tensor:
-        """What the model adds to the policy's inputs at every packed slot, [P, F]."""
-        rows = self._team.rows.stored(batch, packing)
-        return self._model.unroll(rows, packing, self.generator)
+    def prepare(
+        self, played: Trajectories, progress: Progress, values: ValuesAlternatives
+    ) -> Lesson:
+        if not self._model.feature_dim:
+            return Lesson(played)
+        rows = self.policy.rows.stored(played)
+        feature = self._model.unroll(rows, played.rows, self.generator)
+        return Lesson(played, feature.view(-1, played.n_seats, self._model.feature_dim))
 
-    def train(self, batch: EpisodeBatch, packing: Packing) -> Metrics:
-        """One step of the model's own loss; its named terms, none where nothing is learned."""
-        if self._optimiser is None:
+    def train(self, lesson: Lesson) -> Metrics:
+        if self.optimiser is None:
             return {}
-        terms = self._model.episode_loss(self._team.rows.training(batch, packing), packing)
+        rows = self.policy.rows.training(lesson.played)
+        terms = self._model.episode_loss(rows, lesson.played.rows)
         if "am_loss" not in terms:
             raise OmgError(
                 f"The loss of {type(self._model).__name__} has no term am_loss, which is what is "
                 "minimised. Return it among the named terms."
             )
-        self._optimiser.zero_grad()
+        self.optimiser.zero_grad()
         terms["am_loss"].backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        self.optimiser.step()
         return {name: value.detach() for name, value in terms.items()}
 
-    def optimiser_state(self) -> dict[str, Any] | None:
-        """For opt.th; None where nothing is learned."""
-        return None if self._optimiser is None else self._optimiser.state_dict()
 
-    def load_optimiser_state(self, state: dict[str, Any]) -> None:
-        """Moments from an opt.th; the learning rate stays that of the configuration."""
-        if self._optimiser is not None:
-            load_optimiser(self._optimiser, state)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a continuation needs beside the weights."""
-        own = {} if self._optimiser is None else {"am": self._optimiser.state_dict()}
-        return {**own, "generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if self._optimiser is not None:
-            self._optimiser.load_state_dict(state["am"])
-        if "generator" in state:  # older states lack it; no shipped model draws from it
-            self.generator.set_state(state["generator"])
+# By `OpponentModel.training_kind`.
+MODEL_TRAININGS: Registry[type[ModelTraining]] = Registry(
+    "training_kind",
+    {
+        "none": "omg.learners.model_training:NoModelTraining",
+        "own_loss": "omg.learners.model_training:OwnLossTraining",
+        "subgoals": "omg.learners.subgoal_training:SubgoalTraining",
+    },
+    base=ModelTraining,
+)
 
 
-def _check_trainable(config: Config, model: OpponentModel) -> None:
-    """Refuse weights that nothing here would train."""
-    if type(model).episode_loss is not OpponentModel.episode_loss:
-        return
-    if not any(weight.requires_grad for weight in model.parameters()):
-        return
-    remedy = (
-        "Set learner=omg_learner (omg_ppo_learner with PPO)."
-        if isinstance(model, SubgoalModel)
-        else "Define episode_loss(rows, packing) in it, or set a learner of your own."
-    )
-    raise OmgError(
-        f"learner={config.learner} does not train am_model={config.am_model}, which has weights "
-        f"and no loss of its own. {remedy}"
-    )
+class PolicyLearner(Learner):
+    """A learner of a policy that holds the training of its opponent model, if it has one."""
+
+    # The one kind of model training that this learner is named after; empty: any.
+    kind: ClassVar[str] = ""
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        MODEL_TRAININGS[cls._training_kind(config)].check(config)
+
+    @classmethod
+    def _training_kind(cls, config: Config) -> str:
+        asked = OPPONENT_MODELS[config.am_model].training_kind
+        if cls.kind not in ("", asked):
+            raise OmgError(
+                f"learner={config.learner} needs am_model=omg_am, not {config.am_model}. "
+                "Use --config=iql_omg."
+            )
+        return asked
+
+    def __init__(
+        self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
+    ) -> None:
+        check_supported(config, self.able, spec)
+        self._config = config
+        self._mac = team_mac(config, mac, self.able)
+        self._policy = self._mac.policy
+        kind = "none" if self._mac.model is None else self._training_kind(config)
+        self._model = MODEL_TRAININGS[kind](
+            config=config, mac=self._mac, on_policy=self.able.on_policy
+        )
+
+    def start(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
+        return self._model.start(meta)

@@ -1,4 +1,8 @@
-"""`ppo_learner`: proximal policy optimisation of a team (IPPO, MAPPO) on whole episodes."""
+"""`ppo_learner`: proximal policy optimisation (IPPO, MAPPO, one agent) on whole episodes.
+
+`ppo_learner_4am` is the same learner, called so where the policy has an opponent model, and
+`omg_ppo_learner` where that model infers subgoals.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch
 from omg.components.running_stats import RunningStats
+from omg.components.trajectories import Sequences, Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
-from omg.controllers.basic import BasicMAC
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.functional.gae import generalised_advantages
 from omg.functional.packing import Packing
-from omg.functional.td import gather_actions
+from omg.functional.returns import gather_actions, generalised_advantages
 from omg.learners.base import (
-    Learner,
     Metrics,
+    Optimisers,
     Progress,
     descend,
-    load_optimiser,
     make_optimiser,
     sampling_selector,
-    trained_mac,
 )
-from omg.learners.capabilities import Capabilities, check_supported
-from omg.modules.critics import CRITICS, Critic
+from omg.learners.capabilities import Capabilities
+from omg.learners.model_training import Alternatives, PolicyLearner
+from omg.modules.critics import Critic, build_critic
+from omg.modules.critics.value import ValueCritic
 from omg.types import EnvSpec, OmgError
 
 # Probabilities below are as good as zero; their logarithm stays finite.
@@ -68,9 +70,9 @@ class ValueFunction(nn.Module):
         self.critic = critic
         self.returns = RunningStats() if standardise else None
 
-    def forward(self, inputs_PNI: Tensor, packing: Packing) -> Tensor:
+    def forward(self, inputs_PNI: Tensor, arranged: Sequences) -> Tensor:
         """In the critic's unit, [P, n]."""
-        out: Tensor = self.critic(inputs_PNI, packing)
+        out: Tensor = self.critic(inputs_PNI, arranged)
         return out
 
     def restored(self, predicted: Tensor) -> Tensor:
@@ -89,8 +91,7 @@ class Experience:
 
     filled: Tensor  # [B, T]
     terminated: Tensor  # [B, T]
-    packing: Packing
-    seats: Tensor | None  # [B, n]
+    arranged: Sequences
     inputs: Tensor  # [P, n, I], the policy's
     critic_inputs: Tensor  # [P, n, J]
     avail: Tensor  # [P, n, A]
@@ -100,18 +101,29 @@ class Experience:
     predicted: Tensor  # [P, n], the critic's outputs before the first epoch
     targets: Tensor  # [P, n], what it should have said, in its unit
 
+    @property
+    def now(self) -> Tensor:
+        """The slots that are transitions, [K]."""
+        return self.arranged.packing.now
+
     def part(self, episodes: Tensor) -> Experience:
         """Some of the episodes."""
+        whole = self.arranged
         packing = Packing.of(self.filled[episodes], self.terminated[episodes])
-        place = self.packing.unpack(torch.arange(len(self.inputs), device=self.inputs.device))
+        place = whole.packing.unpack(torch.arange(len(self.inputs), device=self.inputs.device))
         slots = place[episodes[packing.episode], packing.time]
+        inputs = self.inputs[slots]
+        shared = self.critic_inputs is self.inputs
         return Experience(
             filled=self.filled[episodes],
             terminated=self.terminated[episodes],
-            packing=packing,
-            seats=None if self.seats is None else self.seats[episodes],
-            inputs=self.inputs[slots],
-            critic_inputs=self.critic_inputs[slots],
+            arranged=Sequences(
+                packing=packing,
+                n_seats=whole.n_seats,
+                seats=None if whole.seats is None else whole.seats[episodes],
+            ),
+            inputs=inputs,
+            critic_inputs=inputs if shared else self.critic_inputs[slots],
             avail=self.avail[slots],
             actions=self.actions[slots],
             log_probs=self.log_probs[slots],
@@ -121,99 +133,89 @@ class Experience:
         )
 
 
-class PPOLearner(Learner):
+class PPOLearner(PolicyLearner):
     """Raises the clipped surrogate of generalised advantages plus the policy's entropy; the critic
-    descends on the square error of the λ-returns. Policy and critic share nothing."""
+    descends on the square error of the λ-returns. Policy and critic share nothing.
 
-    trains: type[BasicMAC] | type[MultiModuleMAC] = BasicMAC
-    able = Capabilities(
-        on_policy=True, outputs="pi_logits", macs=("basic_mac",), critics=("ac", "cv")
-    )
+    What an opponent model told the policy while it played is computed once and stands in all
+    epochs; only then the model learns from the same batch, as many times."""
+
+    able = Capabilities(on_policy=True, outputs="pi_logits", critics=("ac", "cv"))
 
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
-        check_supported(config, spec, self.able)
-        episodes = config.batch_size * (spec.n_agents if self.learns_one_seat else 1)
+        super().__init__(config=config, spec=spec, mac=mac, device=device)
+        episodes = config.batch_size * (spec.n_agents if mac.learns_one_seat else 1)
         if config.ppo_minibatches > episodes:
             raise OmgError(
                 f"ppo_minibatches={config.ppo_minibatches} parts cannot be made of {episodes} "
                 f"episodes (batch_size={config.batch_size}). Lower the first or raise batch_size."
             )
-        self._config = config
-        self._mac = trained_mac(config, mac, self.trains, self.able)
-        self._policy = self._mac.policy
         self._selector = sampling_selector(config, self._policy.selector)
-        assert config.critic is not None  # checked above
-        feature_dim = mac.model.feature_dim if isinstance(mac, MultiModuleMAC) else 0
-        critic = CRITICS[config.critic](config=config, spec=spec, feature_dim=feature_dim)
+        critic = build_critic(
+            config,
+            spec,
+            input_dim=self._policy.inputs.dim,
+            feature_dim=self._policy.feature_dim,
+        )
         if critic.per_action:
             raise OmgError(
                 f"learner={config.learner} needs the value of a situation, and critic="
                 f"{config.critic} values each action. Set critic={' or '.join(self.able.critics)}."
+            )
+        if self._model.asks_values and not isinstance(critic, ValueCritic):
+            raise OmgError(
+                f"learner={config.learner} asks its critic for values of alternatives, which "
+                f"critic={config.critic} does not give. Derive yours from ValueCritic."
             )
         self.values = ValueFunction(critic, standardise=config.standardise_values).to(device)
         self._optimiser = make_optimiser(config, self._policy.network.parameters())
         self._critic_optimiser = make_optimiser(config, self.values.parameters(), config.critic_lr)
         self._shuffle = torch.Generator().manual_seed(config.seed)
 
-    def _own_part(self, batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor | None]:
-        """What is learned from, and the seats in it ([B, n]; None: all seats in order)."""
-        return self._mac.own_part(batch) if isinstance(self._mac, BasicMAC) else (batch, None)
-
-    def _feature(self, batch: EpisodeBatch, packing: Packing) -> Tensor | None:
-        """What an opponent model adds to the inputs, [P, n, F]; None without one."""
-        return None
-
-    def _train_model(self, batch: EpisodeBatch, packing: Packing) -> Metrics:
-        """What else learns from the batch behind the policy: an opponent model."""
-        return {}
-
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
-        part, seats = self._own_part(batch)
-        packing = Packing.of(part.filled, part.raw("terminated"))
-        feature = self._feature(batch, packing)
-        metrics = self.learn(part, packing, progress, seats=seats, feature=feature)
-        return {**metrics, **self._train_model(batch, packing)}
+        played = self._mac.trajectories(batch)
+        lesson = self._model.prepare(
+            played, progress, lambda alternatives: self._alternatives(played, alternatives)
+        )
+        experience, found = self.experience(played, progress, lesson.feature)
+        metrics = {**self.epochs(experience, progress), **found}
+        steps = [self._model.train(lesson) for _ in range(self._config.ppo_epochs)]
+        model = {name: torch.stack([step[name] for step in steps]).mean() for name in steps[0]}
+        return {**metrics, **model}
 
-    def learn(
-        self,
-        batch: EpisodeBatch,
-        packing: Packing,
-        progress: Progress,
-        *,
-        seats: Tensor | None = None,
-        feature: Tensor | None = None,
-    ) -> Metrics:
-        """All epochs on a batch whose policy was fed `feature`."""
-        experience, found = self.experience(batch, packing, progress, seats=seats, feature=feature)
-        return {**self.epochs(experience, progress), **found}
+    def _alternatives(self, played: Trajectories, alternatives: Alternatives) -> Tensor:
+        """V(s_t, g_k) of every transition's row and alternative by the critic, [K·n, H], from the
+        hidden states that the play left."""
+        critic, now = self.values.critic, played.rows.now
+        assert isinstance(critic, ValueCritic)
+        plain = critic.inputs(played, self._policy.inputs.packed(played))
+        fed = alternatives.fed.view(*plain.shape[:2], -1)
+        _, hidden = critic.unroll_states(torch.cat([plain, fed], -1), played)
+        before = played.rows.previous(hidden.flatten(0, 1))[now]
+        return critic.variants(plain.flatten(0, 1)[now], alternatives.each(), before)
 
     @torch.no_grad()
     def experience(
-        self,
-        batch: EpisodeBatch,
-        packing: Packing,
-        progress: Progress,
-        *,
-        seats: Tensor | None = None,
-        feature: Tensor | None = None,
+        self, played: Trajectories, progress: Progress, feature: Tensor | None = None
     ) -> tuple[Experience, Metrics]:
-        """What the epochs need of a batch, and what there is to say about it."""
-        critic_inputs = self._critic_inputs(batch, packing, seats, feature)
-        predicted = self.values(critic_inputs, packing)
+        """What the epochs need of a batch whose policy was fed `feature`, and what there is to say
+        about it."""
+        packing, now = played.packing, played.packing.now
+        inputs = self._policy.inputs.packed(played, feature)
+        critic_inputs = self.values.critic.inputs(played, inputs, feature)
+        predicted = self.values(critic_inputs, played)
         values = self.values.restored(predicted)
-        terminated = batch.raw("terminated")
         advantages = generalised_advantages(
-            packing.pack(batch["reward"]),
-            packing.pack(terminated),
+            played.pack("reward"),
+            played.pack("terminated"),
             values,
             packing,
             gamma=self._config.gamma,
             lam=self._config.gae_lambda,
         )
         returns = advantages + values
-        now = packing.now
         found = {
             "value_mean": values[now].mean(),
             "target_mean": returns[now].mean(),
@@ -223,14 +225,13 @@ class PPOLearner(Learner):
         if self.values.returns is not None:
             self.values.returns.update(returns[now])
         experience = Experience(
-            filled=batch.filled,
-            terminated=terminated,
-            packing=packing,
-            seats=seats,
-            inputs=self._policy.build_inputs(batch, packing, seats, feature),
+            filled=played.own.filled,
+            terminated=played.own.raw("terminated"),
+            arranged=played,
+            inputs=inputs,
             critic_inputs=critic_inputs,
-            avail=packing.pack(batch.raw("avail_actions")),
-            actions=packing.pack(batch["actions"]),
+            avail=played.pack("avail_actions"),
+            actions=played.pack("actions"),
             log_probs=torch.zeros_like(values),
             advantages=self._standardised(advantages, now),
             predicted=predicted,
@@ -239,15 +240,6 @@ class PPOLearner(Learner):
         log_probs = torch.zeros_like(values)
         log_probs[now], _ = self._evaluate(experience, progress)
         return replace(experience, log_probs=log_probs), found
-
-    def _critic_inputs(
-        self,
-        batch: EpisodeBatch,
-        packing: Packing,
-        seats: Tensor | None,
-        feature: Tensor | None,
-    ) -> Tensor:
-        return self.values.critic.inputs(batch, packing, seats, feature)
 
     def _standardised(self, advantages: Tensor, now: Tensor) -> Tensor:
         """By mean and deviation of the whole batch's transitions, all agents together."""
@@ -259,8 +251,8 @@ class PPOLearner(Learner):
     def _evaluate(self, experience: Experience, progress: Progress) -> tuple[Tensor, Tensor]:
         """log π of the actions taken in every transition, and the entropy of π there, [K, n]:
         of the distribution that acts, whatever the selector makes of the outputs."""
-        outputs = self._policy.unroll(experience.inputs, experience.packing, seats=experience.seats)
-        now = experience.packing.now
+        outputs = self._policy.unroll(experience.inputs, experience.arranged)
+        now = experience.now
         chances = self._selector.probabilities(
             outputs[now], experience.avail[now], env_steps=progress.env_steps
         )
@@ -293,7 +285,7 @@ class PPOLearner(Learner):
 
     def _step(self, experience: Experience, progress: Progress) -> dict[str, Tensor]:
         """One gradient step of the policy and one of the critic."""
-        config, now = self._config, experience.packing.now
+        config, now = self._config, experience.now
         log_probs, entropies = self._evaluate(experience, progress)
         log_ratio = log_probs - experience.log_probs[now]
         ratio = log_ratio.exp()
@@ -306,7 +298,7 @@ class PPOLearner(Learner):
             config,
         )
         errors = value_error(
-            self.values(experience.critic_inputs, experience.packing)[now],
+            self.values(experience.critic_inputs, experience.arranged)[now],
             experience.predicted[now],
             experience.targets[now],
             config.value_clip,
@@ -328,34 +320,24 @@ class PPOLearner(Learner):
                 "critic_grad_norm": critic_norm,
             }
 
-    def _critic_file(self) -> str:
-        return "critic"
-
     def networks(self) -> Mapping[str, nn.Module]:
-        return {**self._mac.networks(), self._critic_file(): self.values}
+        return {**self._mac.networks(), self._mac.file_name("critic"): self.values}
 
-    def optimiser_state(self) -> dict[str, Any]:
+    def optimisers(self) -> Optimisers:
+        own = {"policy": self._optimiser, "critic": self._critic_optimiser}
+        return {**own, **self._model.optimisers()}
+
+    def saved(self) -> dict[str, Any]:
         return {
-            "policy": self._optimiser.state_dict(),
-            "critic": self._critic_optimiser.state_dict(),
+            "networks": self.networks(),
+            "optimiser": self._optimiser,
+            "critic_optimiser": self._critic_optimiser,
+            "shuffle": self._shuffle,
+            **self._model.saved(),
         }
 
-    def load_optimiser_state(self, state: dict[str, Any]) -> None:
-        load_optimiser(self._optimiser, state["policy"])
-        load_optimiser(self._critic_optimiser, state["critic"])
 
-    def state_dict(self) -> dict[str, Any]:
-        networks = {name: network.state_dict() for name, network in self.networks().items()}
-        return {
-            "networks": networks,
-            "optimiser": self._optimiser.state_dict(),
-            "critic_optimiser": self._critic_optimiser.state_dict(),
-            "shuffle": self._shuffle.get_state(),
-        }
+class OMGPPOLearner(PPOLearner):
+    """`omg_ppo_learner`: policy and critic are fed inferred subgoals, which the critic values."""
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name, network in self.networks().items():
-            network.load_state_dict(state["networks"][name])
-        self._optimiser.load_state_dict(state["optimiser"])
-        self._critic_optimiser.load_state_dict(state["critic_optimiser"])
-        self._shuffle.set_state(state["shuffle"])
+    kind = "subgoals"

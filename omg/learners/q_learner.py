@@ -1,141 +1,221 @@
-"""`q_learner`: Q-learning on whole episodes, independent or through a mixer (VDN, QMIX)."""
+"""`q_learner`: Q-learning on whole episodes, independent or through a mixer (VDN, QMIX).
+
+`q_learner_4am` is the same learner, called so where the policy has an opponent model, and
+`omg_learner` where that model infers subgoals.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch
+from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
-from omg.controllers.basic import BasicMAC
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.functional.packing import Packing
-from omg.functional.td import gather_actions, next_action_values, td_targets
+from omg.functional.returns import gather_actions, next_action_values, td_targets
+from omg.functional.subgoals import max_over_available, mean_over_available
 from omg.learners.base import (
-    Learner,
     Metrics,
+    Optimisers,
     Progress,
-    blend,
+    Targets,
     descend,
-    load_optimiser,
     make_optimiser,
-    target_share,
     team_spec,
-    trained_mac,
 )
-from omg.learners.capabilities import Capabilities, check_supported
+from omg.learners.capabilities import Capabilities
+from omg.learners.model_training import Alternatives, Lesson, PolicyLearner
+from omg.modules.agents import AgentNetwork
 from omg.modules.mixers import MIXERS, Mixer
-from omg.modules.mixers.qtran import QtranBase
+from omg.policies.policy import Policy
+from omg.registry import build_part
 from omg.types import EnvSpec, OmgError
 
 
-class QLearner(Learner):
+def build_mixer(config: Config, spec: EnvSpec, *, feature_dim: int = 0) -> Mixer | None:
+    """The configured mixer of the seats in `spec` with fresh weights; None without one."""
+    if config.mixer is None:
+        return None
+    given = {
+        "n_agents": spec.n_agents,
+        "n_actions": spec.n_actions,
+        "state_dim": spec.state_dim,
+        "feature_dim": feature_dim,
+        "embed_dim": config.mixing_embed_dim,
+        "hypernet_layers": config.hypernet_layers,
+        "hypernet_embed": config.hypernet_embed,
+        "arch": config.qtran_arch,
+        "config": config,
+    }
+    return build_part(
+        MIXERS[config.mixer],
+        named=f"mixer={config.mixer}",
+        args_key="mixer_args",
+        given=given,
+        args=config.mixer_args,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Unrolled:
+    """Whole episodes through the policy's network."""
+
+    inputs: Tensor  # [P, n, I]
+    q: Tensor  # [P, n, A]
+    hidden: Tensor  # [P, n, H], after every slot
+
+
+class Update:
+    """The policy's network over the episodes of one update, with whatever features it is fed."""
+
+    def __init__(self, policy: Policy, played: Trajectories) -> None:
+        self.played, self._policy = played, policy
+        self._kept: tuple[Tensor, Unrolled] | None = None
+
+    @cached_property
+    def plain(self) -> Tensor:
+        """Inputs without a feature, [P, n, I - F]."""
+        return self._policy.inputs.packed(self.played)
+
+    def unroll(self, feature: Tensor | None, *, keep: bool = False) -> Unrolled:
+        """With features [P, n, F]; `keep` the result for when they are asked for again."""
+        if self._kept is not None and feature is not None and self._kept[0].is_set_to(feature):
+            return self._kept[1]
+        inputs = self._fed(feature)
+        found = Unrolled(inputs, *self._policy.unroll_states(inputs, self.played))
+        if keep and feature is not None:
+            self._kept = (feature, found)
+        return found
+
+    def _fed(self, feature: Tensor | None) -> Tensor:
+        if "plain" in self.__dict__ and feature is not None:
+            return torch.cat([self.plain, feature], -1)
+        return self._policy.inputs.packed(self.played, feature)
+
+
+class QLearner(PolicyLearner):
     """Minimises (Q(τ_t, a_t) - [r_t + γ (1-d_t) max_a Q'(τ_{t+1}, a)])², mean over transitions."""
 
-    trains: type[BasicMAC] | type[MultiModuleMAC] = BasicMAC
-    able = Capabilities(outputs="q", macs=("basic_mac",), mixers="optional")
+    able = Capabilities(outputs="q", mixers="optional")
+    joint_values = False  # whether it learns the value of joint actions
 
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
-        check_supported(config, spec, self.able)
-        self._config = config
-        self._mac = trained_mac(config, mac, self.trains, self.able)
-        self._policy = self._mac.policy
+        super().__init__(config=config, spec=spec, mac=mac, device=device)
         self._target_network = self._policy.new_network()
-        team = team_spec(spec, self._mac)
-        self.mixer = self._new_mixer(config, team, device)
-        self._target_mixer = self._new_mixer(config, team, device)
+        self._check_mixer(config)
+        width = self._policy.network.carry_dim or self._policy.inputs.dim
+        mixers = [build_mixer(config, team_spec(spec, mac), feature_dim=width) for _ in range(2)]
+        self.mixer, self._target_mixer = (m if m is None else m.to(device) for m in mixers)
         self._parameters = [*self._policy.network.parameters()]
         if self.mixer is not None:
             self._parameters += self.mixer.parameters()
         self._optimiser = make_optimiser(config, self._parameters)
-        self._last_target_episode = 0
+        self._targets = Targets(
+            config,
+            (self._target_network, self._policy.network),
+            (self._target_mixer, self.mixer),
+        )
         self._state_scale = spec.state_scale if config.scale_inputs else 1.0
-        self.after_load()
+        self._value = mean_over_available if config.subgoal_value == "mean" else max_over_available
 
-    def _new_mixer(self, config: Config, spec: EnvSpec, device: torch.device) -> Mixer | None:
-        if config.mixer is None:
-            return None
-        kind = MIXERS[config.mixer]
-        if issubclass(kind, QtranBase):
+    def _check_mixer(self, config: Config) -> None:
+        if config.mixer is None or MIXERS[config.mixer].joint_values == self.joint_values:
+            return
+        if self.joint_values:
             raise OmgError(
-                f"learner={config.learner} does not learn the joint value of mixer={config.mixer}. "
-                "Set learner=qtran_learner, or take --config=qtran."
+                f"learner={config.learner} learns the joint value of mixer=qtran_base, and "
+                f"mixer={config.mixer} has none. Set mixer=qtran_base, or learner=q_learner."
             )
-        return kind(
-            n_agents=spec.n_agents,
-            state_dim=spec.state_dim,
-            embed_dim=config.mixing_embed_dim,
-            hypernet_layers=config.hypernet_layers,
-            hypernet_embed=config.hypernet_embed,
-        ).to(device)
+        raise OmgError(
+            f"learner={config.learner} does not learn the joint value of mixer={config.mixer}. "
+            "Set learner=qtran_learner, or take --config=qtran."
+        )
+
+    def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
+        update = Update(self._policy, self._mac.trajectories(batch))
+        played = update.played
+        lesson = self._model.prepare(
+            played, progress, lambda alternatives: self._values(update, alternatives)
+        )
+        online = update.unroll(lesson.feature)
+        q = online.q.index_select(0, played.packing.now)
+        taken = gather_actions(q, played.now("actions"))
+        taken = self._mixed(self.mixer, taken, played.now("state"))
+        targets = self.targets(update, online, lesson)
+        metrics = self._descend(taken, targets, progress)
+        return {**metrics, **self._model.train(lesson)}
 
     def _mixed(self, mixer: Mixer | None, values_KN: Tensor, state_KS: Tensor) -> Tensor:
         if mixer is None:
             return values_KN
-        mixed: Tensor = mixer(values_KN, state_KS)
+        mixed: Tensor = mixer(values_KN, state_KS * self._state_scale)
         return mixed
 
-    def targets(
-        self,
-        batch: EpisodeBatch,
-        packing: Packing,
-        inputs: Tensor,
-        online_q: Tensor,
-        seats: Tensor | None = None,
-    ) -> Tensor:
-        """r_t + γ (1 - d_t) V'(τ_{t+1}) of all K transitions at once, [K, N or 1]."""
-        with torch.no_grad():
-            target_q = self._policy.unroll(inputs, packing, self._target_network, seats)
-            next_values = next_action_values(
-                online_q.detach().index_select(0, packing.next),
-                target_q.index_select(0, packing.next),
-                packing.take(batch.raw("avail_actions"), packing.next),
-                double=self._config.double_q,
-            )
-            next_state = self._state(batch, packing, packing.next)
-            return td_targets(
-                packing.take(batch["reward"], packing.now),
-                packing.take(batch.raw("terminated"), packing.now),
-                self._mixed(self._target_mixer, next_values, next_state),
-                gamma=self._config.gamma,
-            )
-
-    def _own_part(self, batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor | None]:
-        """What is learned from, and the seats in it ([B, n]; None: all seats in order)."""
-        return self._mac.own_part(batch) if isinstance(self._mac, BasicMAC) else (batch, None)
-
-    def _feature(self, batch: EpisodeBatch, packing: Packing) -> Tensor | None:
-        """What an opponent model adds to the inputs, [P, n, F]; None without one."""
-        return None
-
-    def _train_model(self, batch: EpisodeBatch, packing: Packing) -> Metrics:
-        """What else learns from the batch behind the values: an opponent model."""
-        return {}
-
-    def _state(self, batch: EpisodeBatch, packing: Packing, slots: Tensor) -> Tensor:
-        return packing.take(batch.raw("state"), slots).to(torch.float32) * self._state_scale
-
-    def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
-        whole = batch
-        batch, seats = self._own_part(whole)
-        packing = Packing.of(batch.filled, batch.raw("terminated"))
-        feature = self._feature(whole, packing)
-        inputs = self._policy.build_inputs(batch, packing, seats, feature)
-        q = self._policy.unroll(inputs, packing, seats=seats)
-        taken = packing.take(batch.raw("actions"), packing.now).long()
-        state = self._state(batch, packing, packing.now)
-        chosen = self._mixed(
-            self.mixer, gather_actions(q.index_select(0, packing.now), taken), state
+    @torch.no_grad()
+    def targets(self, update: Update, online: Unrolled, lesson: Lesson) -> Tensor:
+        """r_t + γ (1 - d_t) V'(τ_{t+1}) of all K transitions at once, [K, n or 1]."""
+        played, following = update.played, update.played.packing.next
+        target_q, target_hidden = self._policy.unroll_states(
+            online.inputs, played, self._target_network
         )
-        targets = self.targets(batch, packing, inputs, q, seats)
-        metrics = self._descend(chosen, targets, progress)
-        return {**metrics, **self._train_model(whole, packing)}
+        if lesson.ahead is None:
+            online_next = online.q.index_select(0, following)
+            target_next = target_q.index_select(0, following)
+        else:
+            online_next = self._step(update, self._policy.network, online.hidden, lesson.ahead)
+            target_next = self._step(update, self._target_network, target_hidden, lesson.ahead)
+        next_values = next_action_values(
+            online_next,
+            target_next,
+            played.next("avail_actions"),
+            double=self._config.double_q,
+        )
+        return td_targets(
+            played.now("reward"),
+            played.now("terminated"),
+            self._mixed(self._target_mixer, next_values, played.next("state")),
+            gamma=self._config.gamma,
+        )
+
+    @staticmethod
+    def _step(update: Update, network: AgentNetwork, hidden_PNH: Tensor, ahead: Tensor) -> Tensor:
+        """Outputs one step after every transition with given features there, [K, n, A]: one step
+        of the network from the hidden state after the transition."""
+        packing = update.played.packing
+        inputs = torch.cat([update.plain.index_select(0, packing.next), ahead], -1)
+        seats = update.played.seats_PN.index_select(0, packing.next)
+        hidden = hidden_PNH.index_select(0, packing.now)
+        outputs, _ = network.step(inputs.flatten(0, 1), hidden.flatten(0, 1), seats.flatten())
+        return outputs.view(*inputs.shape[:2], -1)
+
+    @torch.no_grad()
+    def _values(self, update: Update, alternatives: Alternatives) -> Tensor:
+        """V(s_t, g_k) of every transition's row and alternative, [K·n, H]. All of them are one
+        batched step of the network from the hidden states that the play left."""
+        played, network = update.played, self._policy.network
+        now = played.rows.now
+        fed = alternatives.fed.view(-1, played.n_seats, alternatives.fed.shape[-1])
+        shared = update.plain.flatten(0, 1).index_select(0, now)
+        before = shared.new_zeros(len(now), network.carry_dim)
+        if network.carry_dim:
+            with torch.set_grad_enabled(alternatives.learned):
+                hidden = update.unroll(fed, keep=alternatives.learned).hidden.flatten(0, 1)
+            before = played.rows.previous(hidden).index_select(0, now)
+        seats = played.seats_PN.flatten()[now]
+        if alternatives.table is not None:
+            table, rows = alternatives.table, alternatives.rows
+            q = network.variants_of(shared, table, rows, before, seats)
+        else:
+            q = network.variants(shared, alternatives.each(), before, seats)
+        return self._value(q, played.now("avail_actions").flatten(0, 1).unsqueeze(1))
 
     def _descend(self, taken: Tensor, targets: Tensor, progress: Progress) -> Metrics:
         """One gradient step on the mean square error of the taken actions' values."""
@@ -152,47 +232,33 @@ class QLearner(Learner):
     def _minimise(self, loss: Tensor, progress: Progress) -> Tensor:
         """Descend a loss; the norm of its gradient before clipping."""
         grad_norm = descend(loss, self._optimiser, self._parameters, self._config)
-        self._update_targets(progress)
+        self._targets.follow(progress)
         return grad_norm
 
-    def _update_targets(self, progress: Progress) -> None:
-        share = target_share(self._config, progress.episodes, self._last_target_episode)
-        if share:
-            self._blend(share)
-            self._last_target_episode = progress.episodes
-
-    def _blend(self, tau: float) -> None:
-        blend(self._target_network, self._policy.network, tau)
-        if self.mixer is not None and self._target_mixer is not None:
-            blend(self._target_mixer, self.mixer, tau)
-
     def after_load(self) -> None:
-        self._blend(1.0)
+        self._targets.copy()
 
     def networks(self) -> Mapping[str, nn.Module]:
         mixer = {} if self.mixer is None else {"mixer": self.mixer}
         return {**self._mac.networks(), **mixer}
 
-    def optimiser_state(self) -> dict[str, Any]:
-        return self._optimiser.state_dict()
+    def optimisers(self) -> Optimisers:
+        model = self._model.optimisers()
+        return {"policy": self._optimiser, **model} if model else self._optimiser
 
-    def load_optimiser_state(self, state: dict[str, Any]) -> None:
-        load_optimiser(self._optimiser, state)
-
-    def state_dict(self) -> dict[str, Any]:
-        networks = {**self.networks(), **self._target_networks()}
+    def saved(self) -> dict[str, Any]:
+        targets: dict[str, nn.Module] = {"target_agent": self._target_network}
+        if self._target_mixer is not None:
+            targets["target_mixer"] = self._target_mixer
         return {
-            "networks": {name: network.state_dict() for name, network in networks.items()},
-            "optimiser": self._optimiser.state_dict(),
-            "last_target_episode": self._last_target_episode,
+            "networks": {**self.networks(), **targets},
+            "optimiser": self._optimiser,
+            "last_target_episode": self._targets,
+            **self._model.saved(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name, network in {**self.networks(), **self._target_networks()}.items():
-            network.load_state_dict(state["networks"][name])
-        self._optimiser.load_state_dict(state["optimiser"])
-        self._last_target_episode = int(state["last_target_episode"])
 
-    def _target_networks(self) -> dict[str, nn.Module]:
-        mixer = {} if self._target_mixer is None else {"target_mixer": self._target_mixer}
-        return {"target_agent": self._target_network, **mixer}
+class OMGLearner(QLearner):
+    """`omg_learner`: Q(s, g, a) with inferred subgoals g."""
+
+    kind = "subgoals"

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.config.schema import Config
-from omg.functional.packing import Packing
-from omg.functional.td import UNAVAILABLE, gather_actions, td_targets
+from omg.components.episodes import EpisodeBatch
+from omg.functional.returns import UNAVAILABLE, gather_actions, td_targets
 from omg.learners.base import Metrics, Progress
 from omg.learners.capabilities import Capabilities
-from omg.learners.q_learner import QLearner
-from omg.modules.mixers import MIXERS
+from omg.learners.model_training import Lesson
+from omg.learners.q_learner import QLearner, Unrolled, Update
 from omg.modules.mixers.qtran import QtranBase
-from omg.types import EnvSpec, OmgError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,82 +39,57 @@ def _greedy(q: Tensor, avail: Tensor) -> Tensor:
     return q.detach().masked_fill(~avail, UNAVAILABLE).argmax(-1)
 
 
+def _remembered(inputs: Tensor, hidden: Tensor) -> Tensor:
+    """What the joint value sees of the agents, [P, N, F]: their hidden states, or their inputs
+    where the network keeps none."""
+    return hidden if hidden.shape[-1] else inputs
+
+
 class QtranLearner(QLearner):
     """Minimises L_td + opt_loss · L_opt + nopt_min_loss · L_nopt, means over transitions, with
     Q'_jt = Σ_n Q_n + V(s) and ā the agents' greedy joint action. Q_jt is fixed in the last two."""
 
-    able = Capabilities(outputs="q", reward="team", macs=("basic_mac",), mixers="required")
+    able = Capabilities(outputs="q", reward="team", models=False, mixers="required")
+    joint_values = True
     mixer: QtranBase
     _target_mixer: QtranBase
 
-    def _new_mixer(self, config: Config, spec: EnvSpec, device: torch.device) -> QtranBase:
-        kind = MIXERS[str(config.mixer)]
-        if not issubclass(kind, QtranBase):
-            raise OmgError(
-                f"learner={config.learner} learns the joint value of mixer=qtran_base, and "
-                f"mixer={config.mixer} has none. Set mixer=qtran_base, or learner=q_learner."
-            )
-        return kind(
-            n_agents=spec.n_agents,
-            state_dim=spec.state_dim,
-            embed_dim=config.mixing_embed_dim,
-            n_actions=spec.n_actions,
-            feature_dim=self._policy.network.carry_dim or self._policy.inputs.dim,
-            arch=config.qtran_arch,
-        ).to(device)
-
-    @staticmethod
-    def _remembered(inputs: Tensor, hidden: Tensor) -> Tensor:
-        """What the joint value sees of the agents, [P, N, F]: their hidden states, or their inputs
-        where the network keeps none."""
-        return hidden if hidden.shape[-1] else inputs
-
-    def targets(
-        self,
-        batch: EpisodeBatch,
-        packing: Packing,
-        inputs: Tensor,
-        online_q: Tensor,
-        seats: Tensor | None = None,
-    ) -> Tensor:
+    @torch.no_grad()
+    def targets(self, update: Update, online: Unrolled, lesson: Lesson) -> Tensor:
         """r_t + γ (1 - d_t) Q'_jt(s_{t+1}, ā_{t+1}) with target networks, [K, 1]. The agents that
         choose ā are the online ones with double_q."""
-        following = packing.next
-        with torch.no_grad():
-            q, hidden = self._policy.unroll_states(inputs, packing, self._target_network, seats)
-            choosing = online_q if self._config.double_q else q
-            avail = packing.take(batch.raw("avail_actions"), following)
-            next_values = self._target_mixer.joint(
-                self._state(batch, packing, following),
-                self._remembered(inputs, hidden)[following],
-                _greedy(choosing[following], avail),
-            )
-            return td_targets(
-                packing.take(batch["reward"], packing.now),
-                packing.take(batch.raw("terminated"), packing.now),
-                next_values,
-                gamma=self._config.gamma,
-            )
+        played, following = update.played, update.played.packing.next
+        q, hidden = self._policy.unroll_states(online.inputs, played, self._target_network)
+        choosing = online.q if self._config.double_q else q
+        next_values = self._target_mixer.joint(
+            played.next("state") * self._state_scale,
+            _remembered(online.inputs, hidden)[following],
+            _greedy(choosing[following], played.next("avail_actions")),
+        )
+        return td_targets(
+            played.now("reward"),
+            played.now("terminated"),
+            next_values,
+            gamma=self._config.gamma,
+        )
 
     def errors(self, batch: EpisodeBatch) -> QtranErrors:
         """What is squared, of all K transitions at once."""
-        batch, seats = self._own_part(batch)
-        packing = Packing.of(batch.filled, batch.raw("terminated"))
-        now = packing.now
-        inputs = self._policy.build_inputs(batch, packing, seats)
-        q, hidden = self._policy.unroll_states(inputs, packing, seats=seats)
-        features = self._remembered(inputs, hidden)[now]
-        state = self._state(batch, packing, now)
-        actions = packing.take(batch["actions"], now)
-        greedy = _greedy(q[now], packing.take(batch.raw("avail_actions"), now))
+        update = Update(self._policy, self._mac.trajectories(batch))
+        played, now = update.played, update.played.packing.now
+        online = update.unroll(None)
+        q, features = online.q[now], _remembered(online.inputs, online.hidden)[now]
+        state = played.now("state") * self._state_scale
+        actions = played.now("actions")
+        greedy = _greedy(q, played.now("avail_actions"))
         taken = self.mixer.joint(state, features, actions)
         with torch.no_grad():
             best = self.mixer.joint(state, features, greedy)
-        targets = self.targets(batch, packing, inputs, q, seats)
-        short = self.mixer(gather_actions(q[now], actions), state) - taken.detach()
+        targets = self.targets(update, online, Lesson(played))
+        short = self.mixer(gather_actions(q, actions), state) - taken.detach()
         return QtranErrors(
             td=taken - targets,
-            opt=self.mixer(gather_actions(q[now], greedy), state) - best,
+            opt=self.mixer(gather_actions(q, greedy), state) - best,
             nopt=short.clamp(max=0),
             taken=taken,
             targets=targets,

@@ -2,140 +2,235 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from omg.components.schedules import DecayThenFlat
+from omg.components.action_selectors import DecayThenFlat
+from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
-from omg.controllers.multi_module import MultiModuleMAC
+from omg.controllers.team import TeamMAC
 from omg.functional.packing import Packing
 from omg.functional.subgoals import select_subgoal
-from omg.learners.base import Metrics, load_optimiser
+from omg.learners.base import Metrics, Progress
+from omg.learners.model_training import Alternatives, Lesson, ModelTraining, ValuesAlternatives
+from omg.learners.prior import find_prior, load_prior
 from omg.modules.kernels.optimiser import FastAdam
 from omg.modules.opponent_models import ModelRows
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.types import OmgError
 
-# Candidate slots [K, H] to the values V(s_t, g_k) of all transitions.
-Values: TypeAlias = Callable[[Tensor], Tensor]
+SUBGOAL = "am_subgoal"  # the field of an episode with the ĝ that was drawn while acting
 
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """ĝ and ḡ of every packed slot. ĝ and its posterior have gradients."""
+    """ĝ and ḡ of every row. ĝ and its posterior have gradients."""
 
     rows: ModelRows
     packing: Packing
-    mean: Tensor  # [P, G]
-    log_var: Tensor  # [P, G]
+    mean: Tensor  # [R, G]
+    log_var: Tensor  # [R, G]
     condition: Tensor
-    inferred: Tensor  # [P, G], ĝ
-    prior_mean: Tensor  # [P, G], of the slot's own state
+    inferred: Tensor  # [R, G], ĝ
+    prior_mean: Tensor  # [R, G], of the row's own state
     prior_log_var: Tensor
-    prior: Tensor  # [P, G], ḡ of the slot's own state
+    prior: Tensor  # [R, G], ḡ of the row's own state
 
 
-class SubgoalTraining:
+@dataclass(frozen=True, kw_only=True)
+class SubgoalLesson(Lesson):
+    """What was inferred and selected before the policy learned."""
+
+    found: Inference
+    chosen: Tensor  # [K·n], the row whose state is the subgoal
+    steps_ahead: Tensor  # [K·n], how far ahead it lies, 0-based
+    epsilon: float
+
+
+class SubgoalTraining(ModelTraining):
     """Selects the subgoal of every transition among the next H states by a learner's values, and
-    pulls the inference towards the frozen prior's encoding of it."""
+    pulls the inference towards the frozen prior's encoding of it. The policy learns with ĝ, and
+    off-policy with ḡ of the selected state in a share ε of the transitions."""
 
-    def __init__(self, config: Config, team: MultiModuleMAC) -> None:
-        if not isinstance(team.model, SubgoalModel):
+    asks_values = True
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        if not (config.evaluate or config.checkpoint_path or config.resume):
+            find_prior(config)
+
+    def __init__(self, *, config: Config, mac: TeamMAC, on_policy: bool) -> None:
+        super().__init__(config=config, mac=mac, on_policy=on_policy)
+        if not isinstance(mac.model, SubgoalModel):
             raise OmgError(
                 f"learner={config.learner} needs am_model=omg_am, not {config.am_model}. "
                 "Use --config=iql_omg."
             )
-        self._config, self.model = config, team.model
+        if on_policy:
+            _check_on_policy(config)
+        self.model, self._mac, self._on_policy = mac.model, mac, on_policy
         self.model.vae.requires_grad_(False)
-        self._optimiser = FastAdam(self.model.inference_parameters(), lr=config.am_lr)
-        self._generator = torch.Generator().manual_seed(config.seed)
+        self.optimiser = FastAdam(self.model.inference_parameters(), lr=config.am_lr)
+        self._drawn = config.subgoal_posterior == "sample" and not self.model.supervised
         self._mix = DecayThenFlat(
             start=config.subgoal_epsilon_start,
             finish=config.subgoal_epsilon_finish,
             time_length=config.subgoal_epsilon_anneal_time,
         )
 
-    def epsilon(self, env_steps: int) -> float:
-        """The share of transitions that learn with ḡ instead of ĝ."""
-        return self._mix(env_steps)
+    def start(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
+        return load_prior(self.config, meta, self.model)
+
+    def prepare(
+        self, played: Trajectories, progress: Progress, values: ValuesAlternatives
+    ) -> SubgoalLesson:
+        rows = self.policy.rows.stored(played)
+        with torch.set_grad_enabled(not self._on_policy):
+            found = self.infer(rows, played.rows)
+        # On-policy, all of a batch was played with ĝ, so there is no share of ḡ.
+        epsilon = 0.0 if self._on_policy else self._mix(progress.env_steps)
+        subgoal = found.inferred.detach()
+        if self._on_policy and self._drawn:
+            subgoal = self._acted(found, played)
+        fed = self.model.features(subgoal, rows)
+        chosen, steps_ahead = self.select(found, values, fed, learned=epsilon == 0.0)
+        if not self._on_policy:
+            subgoal = self.mixed(found, chosen, epsilon)
+            fed = self.model.features(subgoal, rows) if epsilon else fed
+        seats, width = played.n_seats, self.model.feature_dim
+        ahead = None
+        if self.config.subgoal_target == "same":
+            now, following = found.packing.now, found.packing.next
+            there = rows if self.model.feeds_subgoals else rows.take(following)
+            ahead = self.model.features(_at(subgoal, now), there).view(-1, seats, width)
+        return SubgoalLesson(
+            played=played,
+            feature=fed.view(-1, seats, width),
+            ahead=ahead,
+            found=found,
+            chosen=chosen,
+            steps_ahead=steps_ahead,
+            epsilon=epsilon,
+        )
 
     def infer(self, rows: ModelRows, packing: Packing) -> Inference:
-        """What acting would have inferred at every slot, and the prior of every slot's state."""
+        """What acting would have inferred in every row, and the prior of every row's state."""
         mean, log_var, condition = self.model.posterior(rows, packing)
-        inferred = self.model.inferred(mean, log_var, self._generator)
+        inferred = self.model.inferred(mean, log_var, self.generator)
         with torch.no_grad():
             encoded = self.model.source(rows.state, rows.seats)
             prior_mean, prior_log_var = self.model.vae.encode(encoded)
-            prior = self.model.draw(prior_mean, prior_log_var, self._generator)
+            prior = self.model.draw(prior_mean, prior_log_var, self.generator)
         return Inference(
             rows, packing, mean, log_var, condition, inferred, prior_mean, prior_log_var, prior
         )
 
-    def select(self, packing: Packing, values: Values) -> tuple[Tensor, Tensor]:
-        """The slot whose state is the subgoal of every transition, and how many steps ahead it
+    @staticmethod
+    def _acted(found: Inference, played: Trajectories) -> Tensor:
+        """ĝ as it was drawn while acting; at an episode's last slot, where nobody acts, again."""
+        packing = found.packing
+        last = (packing.time == packing.length - 1).unsqueeze(1)
+        stored = played.pack(SUBGOAL).view(len(last), -1)
+        return torch.where(last, found.inferred, stored)
+
+    @torch.no_grad()
+    def select(
+        self, found: Inference, values: ValuesAlternatives, fed: Tensor, *, learned: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The row whose state is the subgoal of every transition, and how many steps ahead it
         lies (0-based). `values` is asked only where the mode goes by value."""
-        config = self._config
+        config, packing = self.config, found.packing
         slots, exists = packing.future(packing.now, config.subgoal_horizon)
         by_value = config.subgoal_mode in ("optimistic", "conservative")
         ahead = select_subgoal(
-            values(slots) if by_value else exists,
+            values(self._alternatives(found, slots, fed, learned)) if by_value else exists,
             exists,
             mode=config.subgoal_mode,
             fixed_k=config.subgoal_fixed_k,
-            generator=self._generator,
+            generator=self.generator,
         )
         return slots.gather(1, ahead.unsqueeze(1)).squeeze(1), ahead
 
-    def learn(self, found: Inference, chosen: Tensor, steps_ahead: Tensor) -> Metrics:
-        """One gradient step of the inference towards the prior of the chosen slots."""
+    def _alternatives(
+        self, found: Inference, slots: Tensor, fed: Tensor, learned: bool
+    ) -> Alternatives:
+        model, prior = self.model, found.prior
+
+        def each() -> Tensor:
+            if model.feeds_subgoals:
+                return _at(prior, slots.flatten()).view(*slots.shape, -1)
+            repeated = found.packing.now.repeat_interleave(slots.shape[1])
+            decoded = model.decoded(prior)
+            features = model.features(
+                _at(prior, slots.flatten()),
+                found.rows.take(repeated),
+                None if decoded is None else _at(decoded, slots.flatten()),
+            )
+            return features.view(*slots.shape, -1)
+
+        table = prior if model.feeds_subgoals else None
+        return Alternatives(fed=fed, learned=learned, rows=slots, table=table, each=each)
+
+    def mixed(self, found: Inference, chosen: Tensor, epsilon: float) -> Tensor:
+        """ĝ in every row, with ḡ of the chosen state in a share ε of the transitions, [R, G]."""
+        now = found.packing.now
+        subgoal = found.inferred.detach().clone()
+        draws = torch.rand(len(now), generator=self.generator).to(subgoal.device)
+        if epsilon > 0:
+            take_prior = (draws <= epsilon).unsqueeze(1)
+            subgoal[now] = torch.where(take_prior, found.prior[chosen], subgoal[now])
+        return subgoal
+
+    def train(self, lesson: Lesson) -> Metrics:
+        """One gradient step of the inference towards the prior of the chosen rows."""
+        assert isinstance(lesson, SubgoalLesson)
+        found, chosen, steps_ahead = lesson.found, lesson.chosen, lesson.steps_ahead
+        if not found.mean.requires_grad:  # on-policy: the inference of this pass
+            found = self.infer(found.rows, found.packing)
         now = found.packing.now
         terms = self.model.loss(
             found.rows.take(now),
             (_at(found.mean, now), _at(found.log_var, now), _at(found.condition, now)),
             _at(found.inferred, now),
             (_at(found.prior_mean, chosen), _at(found.prior_log_var, chosen)),
-            self._config.am_kl_weight,
+            self.config.am_kl_weight,
         )
-        self._optimiser.zero_grad()
+        assert self.optimiser is not None
+        self.optimiser.zero_grad()
         terms["am_loss"].backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        self.optimiser.step()
         shares = {
             f"subgoal_k{k + 1}": (steps_ahead == k).to(torch.float32).mean()
-            for k in range(self._config.subgoal_horizon)
+            for k in range(self.config.subgoal_horizon)
         }
+        share = {} if self._on_policy else {"subgoal_epsilon": torch.tensor(lesson.epsilon)}
         return {
             **shares,
             **{name: term.detach() for name, term in terms.items()},
             "am_posterior_std": torch.exp(0.5 * found.log_var.detach()).mean(),
             "am_active_dims": _active_dims(found.mean.detach()),
+            **share,
         }
 
-    def mixed(self, found: Inference, chosen: Tensor, epsilon: float) -> Tensor:
-        """ĝ at every slot, with ḡ of the chosen state in a share ε of the transitions, [P, G]."""
-        now = found.packing.now
-        subgoal = found.inferred.detach().clone()
-        draws = torch.rand(len(now), generator=self._generator).to(subgoal.device)
-        if epsilon > 0:
-            take_prior = (draws <= epsilon).unsqueeze(1)
-            subgoal[now] = torch.where(take_prior, found.prior[chosen], subgoal[now])
-        return subgoal
 
-    def optimiser_state(self) -> dict[str, Any]:
-        return self._optimiser.state_dict()
-
-    def load_optimiser_state(self, state: dict[str, Any]) -> None:
-        load_optimiser(self._optimiser, state)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"am": self._optimiser.state_dict(), "generator": self._generator.get_state()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._optimiser.load_state_dict(state["am"])
-        self._generator.set_state(state["generator"])
+def _check_on_policy(config: Config) -> None:
+    fixed = {"subgoal_epsilon_start": 0.0, "subgoal_target": "next", "subgoal_value": "mean"}
+    for key, value in fixed.items():
+        if getattr(config, key) != value:
+            raise OmgError(
+                f"learner={config.learner} learns from play with the inferred subgoals and "
+                f"takes values from its critic, so {key}={getattr(config, key)} has no "
+                f"meaning. Set {key}={value}."
+            )
+    if config.subgoal_posterior == "sample" and not config.store_inference:
+        raise OmgError(
+            f"learner={config.learner} needs the subgoals that were drawn while acting. Set "
+            "store_inference=true, or subgoal_posterior=mean."
+        )
 
 
 def _at(values: Tensor, slots: Tensor) -> Tensor:

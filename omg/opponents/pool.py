@@ -6,22 +6,22 @@ weights. Changes are made under a lock and appear in one go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from omg.opponents.lineups import LineupMode, draw_heldout, draw_lineups
 from omg.opponents.pool_intake import (
     candidates,
     check_fits,
     copy_member,
+    played_files,
     read_weights,
     sha256_of,
     wanted_steps,
-    weights_in,
 )
 from omg.opponents.pool_manifest import (
     MANIFEST,
@@ -37,6 +37,7 @@ from omg.opponents.pool_manifest import write_manifest as _write
 from omg.opponents.scripts import env_of_script, scripted_game
 from omg.registry import nearest
 from omg.storage.files import writing
+from omg.storage.models import load_networks
 from omg.types import OmgError
 
 __all__ = [
@@ -111,19 +112,26 @@ class OpponentPool:
         """Where a member's weights lie."""
         return member_folder(self.path, member.id)
 
-    def load_state(self, member: PoolMember) -> dict[str, Tensor]:
-        """A checkpoint's weights, after comparing the file to what was added."""
+    def check_weights(self, member: PoolMember) -> dict[str, Tensor]:
+        """A checkpoint's weights, after comparing all its files to what was added."""
         if member.kind != "checkpoint":
             raise OmgError(
                 f"'{member.id}' is scripted and has no weights. Make it with its script."
             )
-        path = self.folder(member) / WEIGHTS
-        if sha256_of(path) != member.sha256:
-            raise OmgError(
-                f"{path} is damaged or was changed since it was added to the pool. Restore it, or "
-                "remove the pool and add its members anew."
-            )
-        return read_weights(path)
+        folder, weights = self.folder(member), Path(WEIGHTS)
+        for name, added in {weights.stem: member.sha256, **member.model}.items():
+            path = folder / f"{name}.th"
+            if sha256_of(path) != added:
+                raise OmgError(
+                    f"{path} is damaged or was changed since it was added to the pool. Restore "
+                    "it, or remove the pool and add its members again."
+                )
+        return read_weights(folder / weights)
+
+    def load_weights(self, member: PoolMember, networks: Mapping[str, nn.Module]) -> None:
+        """A checkpoint's weights into networks, named like its files."""
+        self.check_weights(member)
+        load_networks(self.folder(member), networks)
 
     # --- changing --------------------------------------------------------------------------
 
@@ -240,8 +248,8 @@ class OpponentPool:
         and weights that cannot be read."""
         for number, (member, source) in enumerate(found):
             check_fits(member, [other for other, _ in found[:number]], self.path)
-            if source is not None:
-                read_weights(weights_in(source))
+            for path in played_files(source) if source is not None else ():
+                read_weights(path)
 
     def _change(self, change: Callable[[tuple[PoolMember, ...]], tuple[PoolMember, ...]]) -> None:
         """Apply a change to what is on disk now, so that nobody else's change is lost."""

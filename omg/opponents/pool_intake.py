@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from omg.config.loader import read_yaml
+from omg.modules.opponent_models import OPPONENT_MODELS
 from omg.opponents.pool_manifest import (
     SHAPES,
     WEIGHTS,
@@ -24,11 +25,12 @@ from omg.opponents.pool_manifest import (
     member_folder,
 )
 from omg.storage.files import load_tensors, new_folder, read_json
-from omg.storage.models import META, OBS_FORMAT, OF_PLAYERS, saved_steps
+from omg.storage.models import META, OBS_FORMAT, OF_PLAYERS, UNSAID, saved_steps
 from omg.types import OmgError
 
 THIRDS = ("early", "middle", "final")
-NO_MODEL = "none_am"
+# Files of a saved step that playing does not need.
+NOT_PLAYED = ("critic.th", "mixer.th", "opt.th")
 _FROM_META = ("algorithm", "seed", "common_reward", "env", "env_args", "shapes", "policy")
 
 
@@ -74,7 +76,7 @@ def candidates(
 
 def weights_in(source: Path) -> Path:
     """The weights of a saved step: a team's agent.th, or <alg>/agent.th of an agent that learned
-    among others, if that can take any seat without more than its policy."""
+    among others, if that can take any seat; its opponent model's files lie beside it."""
     if (source / WEIGHTS).is_file():
         return source / WEIGHTS
     meta = read_json(source / META) if (source / META).is_file() else {}
@@ -83,20 +85,13 @@ def weights_in(source: Path) -> Path:
         if list(source.glob("*/vae.th")):
             raise OmgError(f"{source} holds a subgoal prior and no agent. Add another run.")
         raise OmgError(f"{source / WEIGHTS} does not exist. Choose other steps.")
-    policy = meta.get("policy")
-    model = policy.get("am_model") if isinstance(policy, dict) else None
-    if model != NO_MODEL:
+    model = (meta.get("policy") or {}).get("am_model", "")
+    if model in OPPONENT_MODELS and OPPONENT_MODELS[model].needs_foresight:
         raise OmgError(
-            f"{source} holds the learning agent of a mixed team with am_model={model}. Its policy "
-            "needs that opponent model, which members of a pool do not have (yet); add runs of "
-            f"whole teams (e.g. --config=iql), or of agents with am_model={NO_MODEL}."
+            f"{source} holds an agent with am_model={model}, which looks ahead in its own games "
+            "and cannot be somebody's opponent. Add another run."
         )
-    if isinstance(policy, dict) and policy.get("am_present"):
-        raise OmgError(
-            f"{source} holds a policy that is fed the others' present places (am_present=true), "
-            "which members of a pool are not. Add one that was trained without."
-        )
-    if not _alone_in_its_role(meta):
+    if meta.get("players") != [] and not _alone_in_its_role(meta):  # none: every seat learned
         _check_took_every_seat(source)
     return weights
 
@@ -162,7 +157,8 @@ def _member_of(source: Path, run: str, word: str) -> PoolMember:
 
 def _of_the_run(member: PoolMember) -> dict[str, Any]:
     """What all checkpoints of a run say alike, also of one that went on with a newer version."""
-    return {k: value for k, value in member.policy.items() if k not in (OBS_FORMAT, *OF_PLAYERS)}
+    unsaid = {OBS_FORMAT, *OF_PLAYERS}
+    return {k: v for k, v in member.policy.items() if k not in unsaid and v != UNSAID.get(k)}
 
 
 def check_fits(member: PoolMember, members: Sequence[PoolMember], pool: Path) -> None:
@@ -186,11 +182,19 @@ def check_fits(member: PoolMember, members: Sequence[PoolMember], pool: Path) ->
 
 
 def copy_member(member: PoolMember, source: Path, pool: Path) -> PoolMember:
-    """Copy the weights into the pool; the member with their hash."""
+    """Copy the weights into the pool; the member with their hashes."""
     with new_folder(member_folder(pool, member.id)) as part:
-        shutil.copyfile(weights_in(source), part / WEIGHTS)
+        for path in played_files(source):
+            shutil.copyfile(path, part / path.name)
         shutil.copyfile(source / META, part / META)
-        return replace(member, sha256=sha256_of(part / WEIGHTS))
+        hashes = {path.stem: sha256_of(path) for path in sorted(part.glob("*.th"))}
+        return replace(member, sha256=hashes.pop(Path(WEIGHTS).stem), model=hashes)
+
+
+def played_files(source: Path) -> list[Path]:
+    """The policy's weights, and those of its opponent model."""
+    weights = weights_in(source)
+    return [path for path in sorted(weights.parent.glob("*.th")) if path.name not in NOT_PLAYED]
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -61,6 +61,7 @@ class PoolMember:
     policy: Mapping[str, Any] = field(default_factory=dict, hash=False)
     script: ScriptSpec | None = None
     sha256: str | None = None  # of agent.th
+    model: Mapping[str, str] = field(default_factory=dict, hash=False)  # of its opponent model's
 
 
 @dataclass(frozen=True, slots=True)

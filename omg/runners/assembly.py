@@ -1,23 +1,129 @@
-"""How a rollout follows from a configuration; one place for the run and for its collector."""
+"""How runners, controllers, learners and rollouts follow from a configuration."""
 
 from __future__ import annotations
 
+import os
+from typing import Any, ClassVar
+
 import torch
 
-from omg.components.scheme import Scheme, environment_scheme
+from omg.components.episodes import Scheme, environment_scheme
 from omg.components.seeding import SeedTree
 from omg.config.schema import Config
-from omg.controllers.base import Controller
+from omg.controllers import CONTROLLERS, Controller
 from omg.envs.contract import BatchedEnv
+from omg.envs.registry import BatchFactory, make_batched
+from omg.envs.workers import WorkerVectorEnv
+from omg.learners import LEARNERS, Learner
+from omg.opponents.lineups import LineUp
+from omg.registry import Registry, build_part
 from omg.runners.rollout import Rollout
 from omg.types import EnvSpec
 
 
-def episode_scheme(config: Config, spec: EnvSpec, mac: Controller) -> Scheme:
-    """What the episodes of a run hold that are played by `mac`."""
-    fields = environment_scheme(
-        spec, common_reward=config.common_reward, buffer_dtype=config.buffer_dtype
+class Runner:
+    """Makes the copies that `Rollout` steps together. Built with a configuration."""
+
+    in_process: ClassVar[bool] = True  # False: the copies live in other processes
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    @property
+    def n_training(self) -> int:
+        """How many copies a training steps together."""
+        return self.config.batch_size_run
+
+    @property
+    def n_tests(self) -> int:
+        """How many copies a test steps together; never more than it has episodes."""
+        wanted = self.config.test_batch_size_run or self.n_training
+        return min(wanted, self.config.test_nepisode)
+
+    def copies(self, n_copies: int) -> BatchedEnv:
+        """So many copies; native arrays, or one after the other."""
+        return make_batched(self.config.env, self.config.env_args, n_copies=n_copies)
+
+
+class EpisodeRunner(Runner):
+    """One copy, as in PyMARL's `episode` runner."""
+
+    @property
+    def n_training(self) -> int:
+        return 1
+
+
+class ParallelRunner(Runner):
+    """Copies spread over worker processes."""
+
+    in_process = False
+
+    def copies(self, n_copies: int) -> BatchedEnv:
+        config = self.config
+        return WorkerVectorEnv(
+            factory=BatchFactory(config.env, dict(config.env_args)),
+            n_copies=n_copies,
+            n_workers=min(n_copies, config.n_workers or os.cpu_count() or 1),
+            timeout=config.worker_timeout,
+            on_failure=config.on_worker_failure,
+            max_restarts=config.max_worker_restarts,
+        )
+
+
+RUNNERS: Registry[type[Runner]] = Registry(
+    "runner",
+    {
+        "episode": "omg.runners.assembly:EpisodeRunner",
+        "batch": "omg.runners.assembly:Runner",
+        "parallel": "omg.runners.assembly:ParallelRunner",
+    },
+    base=Runner,
+)
+
+
+def runner_of(config: Config) -> Runner:
+    """The configured runner."""
+    return RUNNERS[config.runner](config)
+
+
+def build_learner(
+    config: Config, *, spec: EnvSpec, mac: Controller, device: torch.device
+) -> Learner:
+    """The configured learner of a controller's networks."""
+    return build_part(
+        LEARNERS[config.learner],
+        named=f"learner={config.learner}",
+        args_key="learner_args",
+        given={"config": config, "spec": spec, "mac": mac, "device": device},
+        args=config.learner_args,
     )
+
+
+def make_controller(
+    config: Config, spec: EnvSpec, device: torch.device, *, lineup: LineUp | None = None
+) -> Controller:
+    """Who acts in a run; with a `lineup` in place of the configured one."""
+    return build_part(
+        CONTROLLERS[config.mac],
+        named=f"mac={config.mac}",
+        args_key="mac_args",
+        given={
+            "config": config,
+            "spec": spec,
+            "device": device,
+            "gathering": LEARNERS[config.learner].gathers,
+            "lineup": lineup,
+        },
+        args={},
+    )
+
+
+def episode_scheme(
+    config: Config, spec: EnvSpec, mac: Controller, *, common_reward: bool | None = None
+) -> Scheme:
+    """What the episodes hold that `mac` plays; rewards as configured unless said otherwise."""
+    common = config.common_reward if common_reward is None else common_reward
+    fields = environment_scheme(spec, common_reward=common, buffer_dtype=config.buffer_dtype)
     return fields.extend(mac.record_fields())
 
 
@@ -29,17 +135,24 @@ def make_rollout(
     stream: str,
     device: torch.device,
     greedy: bool = False,
+    seed: int | None = None,
+    common_reward: bool | None = None,
+    kind: type[Rollout] = Rollout,
+    **more: Any,
 ) -> Rollout:
-    """A rollout that draws from the random streams named `stream`."""
-    return Rollout(
+    """A rollout that draws from the random streams named `stream`. `seed` and `common_reward` are
+    the configuration's unless given; `more` goes to a `kind` of one's own."""
+    common = config.common_reward if common_reward is None else common_reward
+    return kind(
         env=env,
         mac=mac,
-        scheme=episode_scheme(config, env.spec, mac),
-        seeds=SeedTree(config.seed),
+        scheme=episode_scheme(config, env.spec, mac, common_reward=common),
+        seeds=SeedTree(config.seed if seed is None else seed),
         stream=stream,
         device=device,
-        common_reward=config.common_reward,
+        common_reward=common,
         reward_scalarisation=config.reward_scalarisation,
         gamma=config.gamma,
         greedy=greedy,
+        **more,
     )

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.learning_agent import SEAT
-from omg.components.scheme import Scheme
+from omg.components.episodes import EpisodeBatch, Scheme
 from omg.components.seeding import SeedTree
-from omg.controllers.base import Carry, Controller, StepView
+from omg.components.trajectories import SEAT
+from omg.controllers.base import Controller
 from omg.envs.contract import BatchedEnv
+from omg.policies.inputs import Carry, StepView
 from omg.runners.staging import EpisodeStaging
 from omg.types import EnvSpec, FloatArray, IntArray, Observation, RunFailedError, TimeStep
 
@@ -113,6 +113,7 @@ class Rollout:
         self.env, self.mac, self.greedy = env, mac, greedy
         self._seeds, self._stream, self._device = seeds, stream, device
         self._common_reward, self._how = common_reward, reward_scalarisation
+        self.scheme = scheme
         self._staging = EpisodeStaging(
             scheme, n_copies=env.n_copies, episode_limit=env.spec.episode_limit
         )

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omg.components.episode_batch import EpisodeBatch, numpy_dtype
-from omg.components.scheme import Scheme
+from omg.components.episodes import EpisodeBatch, Scheme, numpy_dtype
 from omg.types import IntArray, Snapshot
 
 

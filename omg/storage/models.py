@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from omg.config.loader import shipped_defaults
+from omg.config.schema import mark_of
 from omg.storage.files import load_tensors, new_folder, read_json, save_tensors
 from omg.types import OmgError
 
@@ -112,9 +114,20 @@ def _told(key: str, there: Any, here: Any) -> str:
 
 
 # What only frozen players need to know of a policy.
-OF_PLAYERS = ("temperature",)
-# What settings were before meta.json had them.
-UNSAID = {"am_present": False, "am_history": False}
+OF_PLAYERS = ("temperature", "scale_inputs", "subgoal_posterior")
+# What settings were before meta.json had them: keys that came later mean what was done before.
+UNSAID = {
+    key: value
+    for key, value in shipped_defaults().items()
+    if mark_of(key).weights or key in OF_PLAYERS
+}
+
+
+def _fits(key: str, there: Any, here: Any) -> bool:
+    """Who learned to play some roles can play any of them; everything else must be equal."""
+    if key == "roles" and isinstance(there, list):
+        return set(here) <= set(there)
+    return bool(there == here)
 
 
 def check_meta(
@@ -145,7 +158,7 @@ def check_meta(
         for key, value in wanted.get(group, {}).items()
         if key not in (*without, *OF_PLAYERS)
         if isinstance(found.get(group), dict)
-        and found[group].get(key, UNSAID.get(key, value)) != value
+        and not _fits(key, found[group].get(key, UNSAID.get(key, value)), value)
     ]
     differences = _without_consequences(differences)
     if differences:
@@ -159,6 +172,19 @@ def check_meta(
             else f"It was trained with env_args={found.get('env_args')}; use the same"
         )
         raise OmgError(f"{folder} does not fit this run: {told}. {advice}, or load another.")
+    return found
+
+
+def load_checked(
+    folder: Path,
+    networks: Mapping[str, nn.Module],
+    wanted: Mapping[str, Any],
+    *,
+    groups: Sequence[str] = ("shapes", "policy"),
+) -> dict[str, Any]:
+    """`check_meta`, then `load_networks`: how trained weights are read everywhere."""
+    found = check_meta(folder, wanted, groups=groups)
+    load_networks(folder, networks)
     return found
 
 

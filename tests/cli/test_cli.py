@@ -23,17 +23,18 @@ import yaml
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-import omg.main
-from omg.cli import app
+import omg.cli.train
+from omg.cli.app import app
+from omg.cli.errors import report_errors
 from omg.config.loader import available
+from omg.experiment.output import read_metrics
 from omg.modules.agents.rnn import RNNAgent
 from omg.storage.models import load_networks
-from omg.telemetry.logger import read_metrics
 from omg.types import OmgError, RunFailedError
 
 REPOSITORY = Path(__file__).parents[2]
 MAIN = [sys.executable, str(REPOSITORY / "main.py")]
-OMG = [sys.executable, "-c", "from omg.cli import main; main()"]
+OMG = [sys.executable, "-c", "from omg.cli.app import main; main()"]
 KEY = "Foraging-5x5-2p-1f-v3"
 # 9 observed features, 6 last actions, 2 seats
 INPUT_DIM, HIDDEN_DIM, N_ACTIONS = 17, 64, 6
@@ -61,7 +62,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
 
     def run(*words: str) -> Answer:
         capsys.readouterr()
-        code = omg.main.main(list(words))
+        code = omg.cli.train.main(list(words))
         return Answer(code, *capsys.readouterr())
 
     return run
@@ -535,11 +536,11 @@ def test_every_kind_of_failure_has_its_exit_code(
     def fail() -> None:
         raise error
 
-    assert omg.main.report_errors(False, fail) == code
+    assert report_errors(False, fail) == code
     shown = capsys.readouterr().err
     assert shown.startswith(start)
     assert len(shown.splitlines()) == 1
-    assert omg.main.report_errors(False, lambda: None) == 0
+    assert report_errors(False, lambda: None) == 0
 
 
 # --- MongoDB -----------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import omg.doctor.machine
-from omg.cli import app
-from omg.doctor.packages import OPTIONAL
+import omg.cli.doctor.machine
+from omg.cli.app import app
+from omg.cli.doctor.packages import OPTIONAL
 
 
 def doctor(*words: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -75,7 +75,7 @@ def test_an_optional_package_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_extra_that_is_advised_exists() -> None:
-    project = (Path(omg.doctor.machine.__file__).parents[2] / "pyproject.toml").read_text()
+    project = (Path(omg.cli.doctor.machine.__file__).parents[3] / "pyproject.toml").read_text()
     extras = set(re.findall(r"^(\w+) = \[", project, re.MULTILINE))
     advised = {row[3].partition("[")[2].rstrip("]") for row in OPTIONAL} - {""}
     assert advised
@@ -101,23 +101,33 @@ def test_a_needed_package_that_is_missing_is_a_problem(
     assert advice in lines[name]["advice"]
 
 
-def test_it_runs_where_nothing_else_can_be_imported() -> None:
-    without = "import sys; sys.modules.update(numpy=None, torch=None, pydantic=None)"
-    start = f"{without}; sys.argv[0] = 'omg'; from omg.cli import main; main()"
+def ended(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A program that ended with exit code 1 and no traceback."""
     told = subprocess.run(
-        [sys.executable, "-c", start, "doctor"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=120
     )
     assert told.returncode == 1
     assert "Traceback" not in told.stderr
-    assert "Needed and not in order: numpy, pydantic, torch." in told.stdout
+    return told
+
+
+def test_it_runs_without_the_packages_of_the_omg_command() -> None:
+    without = "import runpy, sys; sys.modules.update(typer=None, rich=None, numpy=None)"
+    told = ended(f"{without}; runpy.run_module('omg.cli.doctor', run_name='__main__')")
+    assert "Needed and not in order: numpy, rich, typer." in told.stdout
+
+
+@pytest.mark.parametrize("missing", ["numpy, torch", "numpy, pydantic, torch"])
+def test_it_runs_where_nothing_else_can_be_imported(missing: str) -> None:
+    absent = dict.fromkeys(missing.split(", "))
+    without = f"import sys; sys.modules.update({absent})"
+    start = f"{without}; sys.argv[0] = 'omg'; from omg.cli.app import main; main()"
+    told = ended(start, "doctor", "--debug")
+    assert f"Needed and not in order: {missing}." in told.stdout
     assert "results folder" in told.stdout
-    assert "kernels          not examined, because torch cannot be imported" in told.stdout
-    told = subprocess.run(
-        [sys.executable, "-c", start, "train"], capture_output=True, text=True, timeout=120
-    )
-    assert told.returncode == 1
-    assert "Traceback" not in told.stderr
-    assert "'omg doctor' says what is missing" in told.stderr
+    assert re.search("kernels +not examined, because torch cannot be imported", told.stdout)
+    for words in (["train", "--config=qmix"], ["pool", "list", "x"], ["envs", "list"]):
+        assert "'omg doctor' says what is missing" in ended(start, *words).stderr
 
 
 @pytest.mark.parametrize(
@@ -162,7 +172,7 @@ def test_a_results_folder_that_cannot_be_written_to_is_a_problem(
     def refuse(**_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(omg.doctor.machine.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(omg.cli.doctor.machine.tempfile, "TemporaryFile", refuse)
     code, lines = doctor()
     assert code == 1
     assert "cannot be written to: Permission denied" in lines["results folder"]["detail"]
@@ -172,7 +182,7 @@ def test_a_full_disk_is_a_problem_and_little_shared_memory_is_advised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = SimpleNamespace(total=2**26, free=2**20)
-    monkeypatch.setattr(omg.doctor.machine.shutil, "disk_usage", lambda path: full)
+    monkeypatch.setattr(omg.cli.doctor.machine.shutil, "disk_usage", lambda path: full)
     code, lines = doctor()
     assert code == 1
     assert "1.0 MiB free" in lines["results folder"]["detail"]

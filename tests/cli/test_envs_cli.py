@@ -16,16 +16,16 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-import omg.main
+import omg.cli.train
 from omg.catalogue import choose
-from omg.cli import app
+from omg.catalogue.play import play
+from omg.cli.app import app
 from omg.components.seeding import SeedTree
 from omg.config.loader import available, load_command_line
 from omg.envs.foraging import ForagingEnv
 from omg.envs.registry import ENVS
 from omg.opponents.pool import OpponentPool
 from omg.opponents.scripted_foraging import board_of, make_script
-from omg.play import play
 
 KEY = "Foraging-5x5-2p-1f-v3"
 DOCS = Path(__file__).parents[2] / "docs" / "environments"
@@ -428,7 +428,7 @@ TINY = (
 
 
 def train(*words: str) -> None:
-    assert omg.main.main([*words, *TINY]) == 0
+    assert omg.cli.train.main([*words, *TINY]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -497,7 +497,7 @@ def test_a_run_that_does_not_fit_is_refused(runs: Path, tmp_path: Path) -> None:
     assert "Without the environment's name the run's own is played." in text
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "config.yaml").write_text((runs / "team" / "config.yaml").read_text())
-    assert "holds no saved model" in refused("play", f"--policy={tmp_path / 'empty'}")
+    assert "has no saved model" in refused("play", f"--policy={tmp_path / 'empty'}")
 
 
 def test_a_run_of_another_foreign_game_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from omg.cli import app
+from omg.cli.app import app
 from omg.opponents.pool import OpponentPool
 
 from ..unit.studies import MEMBERS, make_study

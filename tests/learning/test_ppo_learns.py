@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omg.main import train
+from omg.cli.train import train
 
 from .test_small_foraging import QUIET, TASK
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omg.main import train
+from omg.cli.train import train
 
 TASK = ["with", "env_args.key=Foraging-5x5-2p-1f-v3", "env_args.max_episode_steps=25"]
 QUIET = ["--quiet", "--use_sacred=False", "--use_tensorboard=False", "--resume_interval=0"]

@@ -18,8 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.scheme import environment_scheme
+from omg.components.episodes import EpisodeBatch, environment_scheme
 from omg.types import EnvSpec
 
 GAMMA = 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omg.main import train
+from omg.cli.train import train
 from omg.opponents.pool import OpponentPool
 
 SMALL = [

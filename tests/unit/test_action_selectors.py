@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.components.action_selectors import SELECTORS, SoftPolicies
-from omg.components.schedules import DecayThenFlat
+from omg.components.action_selectors import SELECTORS, DecayThenFlat, SoftPolicies
 from omg.types import OmgError
 
 NAMES = sorted(SELECTORS)

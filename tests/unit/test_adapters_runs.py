@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import omg.main
-from omg.cli import app
+import omg.cli.train
+from omg.cli.app import app
 from omg.envs.registry import make_batched
-from omg.telemetry.logger import read_metrics
+from omg.experiment.output import read_metrics
 from tests.unit.foreign_games import HUNT
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -28,7 +28,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
     def call(*words: str) -> tuple[int, str, list[Any]]:
         capsys.readouterr()
-        code = omg.main.main([*words, *SHORT, f"--local_results_path={tmp_path}"])
+        code = omg.cli.train.main([*words, *SHORT, f"--local_results_path={tmp_path}"])
         metrics = tmp_path / "run" / "metrics.jsonl"
         return code, capsys.readouterr().err, read_metrics(metrics) if metrics.is_file() else []
 

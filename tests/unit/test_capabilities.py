@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from omg.algorithms import algorithms, describe_algorithm
-from omg.cli import app
+from omg.catalogue.algorithms import algorithms, describe_algorithm
+from omg.cli.app import app
 from omg.config.loader import available, load_command_line
 from omg.envs.registry import make_batched
 from omg.learners import LEARNERS
@@ -30,7 +30,7 @@ def spec() -> EnvSpec:
 
 def check(spec: EnvSpec, *words: str) -> None:
     config = load_command_line([*words, "--env-config=foraging"]).config
-    check_supported(config, spec, LEARNERS[config.learner].able)
+    check_supported(config, LEARNERS[config.learner].able, spec)
 
 
 @pytest.mark.parametrize("name", available("algs"))
@@ -39,10 +39,27 @@ def test_every_shipped_algorithm_is_supported_as_it_stands(spec: EnvSpec, name: 
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["--config=iql", "--mac=multi_module_mac", "--am_model=liam_am"],
+        ["--config=qmix", "--mac=multi_module_mac", "--am_model=base_am"],
+        ["--config=d3qn", "--mac=basic_mac"],
+        ["--config=mappo", "--mac=multi_module_mac", "--am_model=base_am"],
+        ["--config=d3qn_am", "--mixer=vdn", "--common_reward=True"],
+    ],
+)
+def test_values_and_policies_are_trained_with_and_without_an_opponent_model(
+    spec: EnvSpec, words: list[str]
+) -> None:
+    check(spec, *words)
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--config=iql", "--mac=multi_module_mac"], "Set mac=basic_mac"),
-        (["--config=d3qn", "--mac=basic_mac"], "Set mac=multi_module_mac"),
+        (["--config=qtran", "--mac=multi_module_mac"], "Set mac=basic_mac"),
+        (["--config=coma", "--mac=multi_module_mac"], "Set mac=basic_mac"),
+        (["--config=d3qn_am", "--mac=basic_mac"], "has no use for am_model=base_am"),
         (["--config=qmix", "--agent_output_type=pi_logits"], "Set agent_output_type=q"),
         (["--config=coma", "--agent_output_type=q"], "Set agent_output_type=pi_logits"),
         (["--config=coma", "--mixer=qmix"], "Set mixer=null"),
@@ -55,7 +72,10 @@ def test_every_shipped_algorithm_is_supported_as_it_stands(spec: EnvSpec, name: 
         (["--config=qtran", "--common_reward=False"], "Set common_reward=true"),
         (["--config=mappo", "--updates_per_episode=2"], "Leave it at 1"),
         (["--config=coma", "--action_selector=epsilon_greedy"], "action_selector=multinomial"),
-        (["--config=d3qn", "--mixer=vdn", "--common_reward=True"], "Set mixer=null"),
+        (
+            ["--config=d3qn", "--mixer=vdn", "--common_reward=True", "--opponent_pool=p"],
+            "Set mixer=null",
+        ),
         (["--config=iql", "--opponent_pool=p"], "has no use for opponent_pool=p"),
         (["--config=coma", "--am_model=liam_am"], "has no use for am_model=liam_am"),
         (["--config=qmix", "--am_present=True"], "has no use for am_present=True"),

@@ -13,23 +13,26 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
+from omg.cli.train import train
 from omg.components.action_selectors import Multinomial
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.scheme import environment_scheme
+from omg.components.episodes import EpisodeBatch, environment_scheme
+from omg.components.trajectories import Sequences, Trajectories
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
-from omg.controllers.basic import BasicMAC
-from omg.controllers.roster import SeatRows, build_roster
+from omg.controllers.team import BasicMAC
 from omg.envs.registry import make_batched
 from omg.functional.packing import Packing
 from omg.functional.returns import td_lambda_targets
 from omg.learners.base import Progress
 from omg.learners.coma_learner import ComaLearner, counterfactual_advantage
-from omg.main import train
 from omg.modules.critics.base import Critic
+from omg.modules.critics.coma import ComaCritic
+from omg.opponents.building import agent_lineup
+from omg.opponents.players import SeatRows
 from omg.opponents.pool import OpponentPool
+from omg.policies.inputs import StepView
 from omg.storage.files import load_tensors
-from omg.types import EnvSpec, OmgError
+from omg.types import OmgError
 
 from . import mdps
 
@@ -66,6 +69,22 @@ def games(
         last = batch.lengths - 1
         batch.raw("avail_actions")[torch.arange(count), last, :, 1] = False
     return batch
+
+
+def critic_inputs(learner: ComaLearner, batch: EpisodeBatch) -> Tensor:
+    """What the critic is fed at every slot, with the actions as they were taken."""
+    return joint_inputs(learner.critic, batch)
+
+
+def joint_inputs(critic: ComaCritic, batch: EpisodeBatch) -> Tensor:
+    played = Trajectories.of(batch)
+    return critic.joint_inputs(played, played.pack("actions"))
+
+
+def policy_outputs(mac: BasicMAC, batch: EpisodeBatch) -> Tensor:
+    """The logits of all slots, [P, N, A]."""
+    played = mac.trajectories(batch)
+    return mac.policy.unroll(mac.policy.inputs.packed(played), played)
 
 
 def copied(module: nn.Module) -> list[Tensor]:
@@ -172,7 +191,7 @@ def learned_q(learner: ComaLearner) -> np.ndarray:
         batch.raw("actions")[:] = other
         packing = Packing.of(batch.filled, batch.raw("terminated"))
         with torch.no_grad():
-            q = packing.unpack(learner.critic(learner.critic.inputs(batch, packing)))[:, 0]
+            q = packing.unpack(learner.critic(critic_inputs(learner, batch)))[:, 0]
         found[..., other] = q[[0, 2]][..., :2].transpose(0, 1).numpy()
     return found
 
@@ -221,13 +240,13 @@ def test_an_own_action_is_never_in_the_own_input_and_the_others_always_are() -> 
     _, _, learner = make()
     batch = games()
     packing = Packing.of(batch.filled, batch.raw("terminated"))
-    before = learner.critic.inputs(batch, packing)
+    before = critic_inputs(learner, batch)
     assert before.shape[-1] == learner.critic.input_dim
     for agent in range(2):
         changed = batch.copy()
         step = 0  # so that it is nobody's last action at the same slot
         changed.raw("actions")[:, step, agent] = 1 - changed.raw("actions")[:, step, agent]
-        differs = (learner.critic.inputs(changed, packing) != before).any(-1)
+        differs = (critic_inputs(learner, changed) != before).any(-1)
         here = packing.time == step
         assert not differs[here, agent].any()
         assert differs[here, 1 - agent].all()
@@ -244,7 +263,7 @@ def test_the_last_joint_action_is_fed_as_obs_last_action_says() -> None:
     changed = batch.copy()
     changed.raw("actions")[:, 0] = 1 - changed.raw("actions")[:, 0]
     behind = packing.time == 1
-    same = without.inputs(changed, packing)[behind] == without.inputs(batch, packing)[behind]
+    same = joint_inputs(without, changed)[behind] == joint_inputs(without, batch)[behind]
     assert same.all()
 
 
@@ -270,20 +289,19 @@ def test_a_cut_episode_is_valued_by_the_own_policy_beside_drawn_others() -> None
     length = int(one.lengths[0])
     many: EpisodeBatch = one[[0] * 4000]
     packing = Packing.of(many.filled, many.raw("terminated"))
-    logits = mac.policy.unroll(mac.policy.build_inputs(many, packing), packing).detach()
-    _, found = learner.targets(many, packing, logits, HALFWAY)
+    logits = policy_outputs(mac, many).detach()
+    _, found = learner.targets(mac.trajectories(many), logits, HALFWAY)
     last = packing.time[packing.now] == length - 2
     values = (found[last] - one["reward"][0, length - 2]) / mdps.GAMMA  # [4000, N]
     policy = mac.policy.selector.probabilities(  # type: ignore[attr-defined]
         logits[-1], one["avail_actions"][0, length - 1], env_steps=50_000
     )
     end = one.copy()
-    single = Packing.of(end.filled, end.raw("terminated"))
     for agent in range(2):
         given_other = []
         for other in range(2):
             end.raw("actions")[0, length - 1] = other
-            q = learner._target_critic(learner.critic.inputs(end, single))[-1, agent].detach()
+            q = learner._target_critic(critic_inputs(learner, end))[-1, agent].detach()
             given_other.append(float((policy[agent] * q).sum()))
         gaps = (values[:, agent, None] - torch.tensor(given_other)).abs()
         assert gaps.amin(-1).max() < 1e-5  # never the own action's value, one other's at a time
@@ -316,8 +334,8 @@ def test_the_advantage_equals_enumeration_of_the_own_actions() -> None:
     packing = Packing.of(batch.filled, batch.raw("terminated"))
     now = packing.now
     with torch.no_grad():
-        q = learner.critic(learner.critic.inputs(batch, packing))[now]
-        logits = mac.policy.unroll(mac.policy.build_inputs(batch, packing), packing)[now]
+        q = learner.critic(critic_inputs(learner, batch))[now]
+        logits = policy_outputs(mac, batch)[now]
     avail = packing.take(batch["avail_actions"], now)
     policy = mac.policy.selector.probabilities(  # type: ignore[attr-defined]
         logits, avail, env_steps=50_000
@@ -333,7 +351,7 @@ def test_the_advantage_equals_enumeration_of_the_own_actions() -> None:
                 played = batch.copy()
                 played.raw("actions")[b, t, agent] = action
                 with torch.no_grad():
-                    x = learner.critic.inputs(played, packing)[slot, agent]
+                    x = critic_inputs(learner, played)[slot, agent]
                     worth.append(float(learner.critic(x)[action]))
             mean = sum(float(policy[row, agent, a]) * worth[a] for a in range(3))
             chosen = int(taken[row, agent])
@@ -481,7 +499,7 @@ def test_the_actor_learns_from_the_critic_after_its_step() -> None:
     batch = games(ending="terminated")
     packing = Packing.of(batch.filled, batch.raw("terminated"))
     with torch.no_grad():
-        logits = mac.policy.unroll(mac.policy.build_inputs(batch, packing), packing)[packing.now]
+        logits = policy_outputs(mac, batch)[packing.now]
         avail = packing.take(batch["avail_actions"], packing.now)
         policy = mac.policy.selector.probabilities(  # type: ignore[attr-defined]
             logits, avail, env_steps=50_000
@@ -489,7 +507,7 @@ def test_the_actor_learns_from_the_critic_after_its_step() -> None:
     taken = packing.take(batch["actions"], packing.now)
     metrics = learner.train(batch, HALFWAY)
     with torch.no_grad():
-        q = learner.critic(learner.critic.inputs(batch, packing))[packing.now]
+        q = learner.critic(critic_inputs(learner, batch))[packing.now]
     expected = counterfactual_advantage(q, policy, taken).mean()
     torch.testing.assert_close(metrics["advantage_mean"], expected, atol=1e-5, rtol=1e-4)
 
@@ -523,8 +541,8 @@ def test_seq_makes_one_step_per_time_the_last_first_and_batch_makes_one() -> Non
         before = copied(learner.critic)
         if mode == "by hand":
             packing = Packing.of(batch.filled, batch.raw("terminated"))
-            logits = mac.policy.unroll(mac.policy.build_inputs(batch, packing), packing)
-            inputs, targets = learner.targets(batch, packing, logits.detach(), HALFWAY)
+            logits = policy_outputs(mac, batch)
+            inputs, targets = learner.targets(mac.trajectories(batch), logits.detach(), HALFWAY)
             times = packing.time[packing.now]
             taken = packing.take(batch["actions"], packing.now)
             optimiser = torch.optim.Adam(learner.critic.parameters(), lr=5e-4, eps=1e-5)
@@ -674,13 +692,10 @@ def test_saved_networks_and_optimisers_come_back_with_the_configured_rates() -> 
 class StateValue(Critic):
     """A critic that values no actions."""
 
-    def __init__(self, *, config: Config, spec: EnvSpec, feature_dim: int = 0) -> None:
-        nn.Module.__init__(self)
+    def inputs(self, played: Trajectories, fed: Tensor, feature: Tensor | None = None) -> Tensor:
+        return played.pack("state")
 
-    def inputs(self, batch, packing, seats=None, feature=None):  # type: ignore[no-untyped-def]
-        return packing.pack(batch["state"])
-
-    def forward(self, inputs_PNI, packing):  # type: ignore[no-untyped-def]
+    def forward(self, inputs_PNI: Tensor, arranged: Sequences) -> Tensor:
         return inputs_PNI
 
 
@@ -752,30 +767,32 @@ def test_a_pool_member_samples_its_policy_and_one_with_values_is_greedy(
     words = ["--config=iql_am", f"--opponent_pool={tmp_path / 'pool'}", *SMALL, *TASK]
     config = load_command_line(words).config
     spec = make_batched("foraging", dict(config.env_args), n_copies=1).spec
-    roster = build_roster(config, spec, CPU)
-    assert len(roster.groups) == 1  # one architecture: they act in one call
-    group, count = roster.groups[0], 20_000
+    players = agent_lineup(config, spec, CPU).players
+    assert players is not None
+    assert len(players.groups) == 1  # one architecture: they act in one call
+    group, count = players.groups[0], 20_000
     torch.manual_seed(1)
     avail = torch.tensor([True, True, False, True, True, True])
-    rows = SeatRows(
-        obs=torch.randint(0, 5, (1, 9)).float().expand(2 * count, -1),
-        state=torch.zeros(2 * count, 9),
-        avail=avail.expand(2 * count, -1),
-        last_actions=torch.full((2 * count,), 3),
-        seats=torch.zeros(2 * count, dtype=torch.int64),
+    obs = torch.randint(0, 5, (1, 9)).float().squeeze(0)
+    copies = 2 * count
+    view = StepView(
+        obs=obs.expand(copies, 2, -1),
+        state=torch.zeros(copies, 9),
+        avail=avail.expand(copies, 2, -1),
+        last_actions=torch.full((copies, 2), 3),
     )
+    rows = SeatRows(view, torch.arange(copies), torch.zeros(copies, dtype=torch.int64))
     members = torch.arange(2).repeat_interleave(count)
-    members = torch.from_numpy(roster.local_of)[members]
-    carry = group.initial_carry((1, 2 * count))[0]
+    carry = group.initial_carry((1, copies))[0]
     actions, _ = group.act(rows, members, carry, generator=torch.Generator().manual_seed(3))
-    for number, name in enumerate(roster.names):
+    for number, name in enumerate(players.names):
         alg = name.rsplit("-", 1)[0]
         one = load_command_line([f"--config={alg}", *SMALL, *TASK]).config
         mac = BasicMAC(config=one, spec=spec, device=CPU)
         mac.policy.network.load_state_dict(
             load_tensors(tmp_path / alg / "models" / "last" / "agent.th")
         )
-        seen = rows.obs[0] * mac.policy.inputs.settings.scale
+        seen = obs * mac.policy.inputs.settings.scale
         x = torch.cat([seen, one_hot(torch.tensor(3), 6), torch.tensor([1.0, 0.0])])
         with torch.no_grad():
             outputs = mac.policy.network.step(x[None], torch.zeros(1, 16))[0][0]

@@ -10,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from omg.config.arguments import Arguments, parse_arguments
+from omg.config.document import keys, rewritten
 from omg.config.loader import (
     CONFIG_DIR,
     LoadedConfig,
@@ -18,8 +19,9 @@ from omg.config.loader import (
     load,
     load_command_line,
     load_saved,
+    shipped_defaults,
 )
-from omg.config.schema import ALIASES, Config
+from omg.config.schema import ALIASES, Config, marked
 from omg.types import OmgError
 
 
@@ -399,3 +401,29 @@ def test_a_saved_configuration_from_before_a_key_existed_has_its_default(tmp_pat
 def test_resume_is_a_truth_value_or_a_path(word: str, value: bool | str) -> None:
     assert load(parse_arguments([word])).config.resume == value
     assert load(parse_arguments([word.replace("F", "f")])).config.resume == value
+
+
+# --- what the docs say of keys -------------------------------------------------------------------
+
+
+def test_every_key_has_a_default_a_type_and_a_meaning_in_the_docs() -> None:
+    found = list(keys())
+    assert [key.name for key in found] == list(shipped_defaults())
+    assert {key.name for key in found} == set(Config.model_fields)
+    assert not [key.name for key in found if not (key.kind and key.meaning)]
+
+
+def test_the_table_of_keys_in_the_docs_is_todays() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    assert rewritten(page) == page, "run python -m omg.config.document docs/configuration.md"
+
+
+def test_marks_say_what_a_continuation_and_a_study_may_change() -> None:
+    assert marked(result=False) <= marked(resume=True)
+    assert marked(result=False) <= marked(identity=False)
+    assert marked(prior=True) <= marked(weights=True)
+    assert marked(resume=True) - marked(result=False) - marked(place=True) == {
+        "t_max",
+        "keep_models",
+    }
+    assert not marked(weights=True) & marked(resume=True)

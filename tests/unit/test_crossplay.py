@@ -14,28 +14,28 @@ import pytest
 import torch
 import yaml
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch
 from omg.evaluation import agent_runs
 from omg.evaluation.agent_runs import SeatedAgent, read_agent_run
-from omg.evaluation.crossplay import CPU, Plan, open_pool, read_agents, run_crossplay
+from omg.evaluation.crossplay import CPU, CrossplayPlan, open_pool, read_agents, run_crossplay
 from omg.evaluation.crossplay_files import heat_map_values
 from omg.evaluation.crossplay_table import Crossplay, cell_metrics
 from omg.evaluation.finetune import Finetuner
 from omg.evaluation.statistics import summarise
 from omg.evaluation.subgoal_replay import write_subgoal_replays
-from omg.evaluation.testing import TestResult, play_episodes
 from omg.learners.base import Metrics, Progress
-from omg.learners.q_learner_4am import LearningAgentQLearner
+from omg.learners.q_learner import QLearner
 from omg.modules.opponent_models.omg_am import PriorVAE
 from omg.opponents.pool import OpponentPool
 from omg.opponents.pool_manifest import write_manifest
 from omg.runners.rollout import Finished
+from omg.runners.testing import TestResult, play_episodes
 from omg.storage.files import load_tensors
 from omg.types import OmgError
 
 from .studies import EASY, MEMBERS, TASK, TASK3, make_run, make_study
 
-BOTH = Plan(splits=("train", "heldout"), episodes=9)
+BOTH = CrossplayPlan(splits=("train", "heldout"), episodes=9)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,8 @@ def seated(study: Path, name: str, *, episodes: int, seed: int = 0) -> SeatedAge
 
 
 def played(agent: SeatedAgent, member: str, episodes: int) -> list[Finished]:
-    roster = agent.roster([agent.pool.member(member)])
-    rollout = agent.rollout(roster, stream="test")
+    lineup = agent.lineup([agent.pool.member(member)])
+    rollout = agent.rollout(lineup, stream="test")
     return play_episodes(rollout, episodes, round_number=0, env_steps=0)
 
 
@@ -134,8 +134,8 @@ def test_the_agent_plays_greedily_with_its_saved_weights(study: Path) -> None:
         saved = load_tensors(study / "naive-s1" / "models" / "last" / "iql_am" / "agent.th")
         mine = agent.mac.policy.network.state_dict()
         assert all(torch.equal(mine[key], saved[key]) for key in saved)
-        roster = agent.roster([agent.pool.member("iql-200")])
-        assert agent.rollout(roster, stream="test").greedy
+        lineup = agent.lineup([agent.pool.member("iql-200")])
+        assert agent.rollout(lineup, stream="test").greedy
 
 
 def set_preferences(run: Path, values: dict[int, float]) -> None:
@@ -151,10 +151,10 @@ def set_preferences(run: Path, values: dict[int, float]) -> None:
 def test_the_numbers_of_a_cell_are_means_over_its_episodes(study: Path, tmp_path: Path) -> None:
     run = changed(study, tmp_path)
     set_preferences(run, {5: 2.0, 1: 1.0})  # loads if it can, else goes north
-    cells = run_crossplay([run], "", Plan(splits=("heldout",), episodes=60)).cells
+    cells = run_crossplay([run], "", CrossplayPlan(splits=("heldout",), episodes=60)).cells
     with seated(run, "", episodes=60) as agent:
-        roster = agent.roster([agent.pool.member("script-random-0")])
-        rollout = agent.rollout(roster, stream="evaluation.homologue.script-random-0")
+        lineup = agent.lineup([agent.pool.member("script-random-0")])
+        rollout = agent.rollout(lineup, stream="evaluation.homologue.script-random-0")
         found = play_episodes(rollout, 60, round_number=0, env_steps=0)
     own, discounted, team, lengths = [], [], [], []
     for finished in found:
@@ -199,7 +199,7 @@ def test_a_game_against_a_forager_who_needs_nobody_ends_as_expected(tmp_path: Pa
     words = ["--config=iql_am", "--am_model=none_am", f"--opponent_pool={tmp_path / 'pool'}"]
     run = make_run(tmp_path, "still", *words, task=[*TASK, *EASY])
     set_preferences(run, {0: 1.0})
-    cell = run_crossplay([run], "", Plan(episodes=40)).cells[0]
+    cell = run_crossplay([run], "", CrossplayPlan(episodes=40)).cells[0]
     assert cell.metrics["own_return"] == cell.metrics["discounted_return"] == 0.0
     assert cell.metrics["return"] == cell.metrics["food_collected"] == 1.0
     assert cell.metrics["truncated"] == 0.0
@@ -207,7 +207,7 @@ def test_a_game_against_a_forager_who_needs_nobody_ends_as_expected(tmp_path: Pa
         read_agent_run(run), pool, pool.members("heldout"), episodes=40, seed=0, device=CPU
     ) as agent:
         rollout = agent.rollout(
-            agent.roster(pool.members("heldout")),
+            agent.lineup(pool.members("heldout")),
             stream="evaluation.homologue.script-nearest_food-0",
         )
         found = play_episodes(rollout, 40, round_number=0, env_steps=0)
@@ -233,7 +233,7 @@ def test_mixed_line_ups_are_played_with_three_players_or_when_asked(
         pool.add_script(name)
     words = ["--config=iql_am", f"--opponent_pool={tmp_path / 'pool'}"]
     run = make_run(tmp_path, "three", *words, task=TASK3)
-    cells = run_crossplay([run], "", Plan(splits=("train",), episodes=6)).cells
+    cells = run_crossplay([run], "", CrossplayPlan(splits=("train",), episodes=6)).cells
     assert [(c.opponent, c.lineup) for c in cells] == [
         *((m.id, "homologue") for m in pool.members()),
         ("mixed", "mixed"),
@@ -242,7 +242,7 @@ def test_mixed_line_ups_are_played_with_three_players_or_when_asked(
     with SeatedAgent(agent, pool, pool.members(), episodes=20, seed=0, device=CPU) as table:
         for mode, kinds in (("homologue", {1}), ("mixed", {1, 2})):
             members = pool.members() if mode == "mixed" else pool.members()[:1]
-            rollout = table.rollout(table.roster(members, mode), stream="test")  # type: ignore[arg-type]
+            rollout = table.rollout(table.lineup(members, mode), stream="test")  # type: ignore[arg-type]
             found = play_episodes(rollout, 20, round_number=0, env_steps=0)
             lineups = [x for f in found for x in f.episodes["lineup"].tolist()]
             assert {len({m for m in lineup if m >= 0}) for lineup in lineups} == kinds
@@ -253,6 +253,25 @@ def test_mixed_line_ups_are_played_with_three_players_or_when_asked(
     values = [asked.matrix(["naive-s1"], s, "mixed", "ep_length") for s in ("train", "heldout")]  # type: ignore[arg-type]
     assert values[0].shape == values[1].shape == (1, 1)
     assert values[0] != values[1]
+
+
+@pytest.mark.parametrize("finetune", [0, 6])
+def test_agents_are_played_with_agents_that_have_opponent_models(
+    study: Path, tmp_path: Path, finetune: int
+) -> None:
+    """A cell does not depend on who else is in the pool, whatever the members draw."""
+    pool = OpponentPool.create(tmp_path / "pool")
+    pool.add_runs([study / "omg-s1", study / "naive-s2"], split="heldout")
+    plan = CrossplayPlan(splits=("heldout",), episodes=8, finetune_episodes=finetune)
+    table = run_crossplay(runs(study, "naive-s1", "omg-s1"), pool.path, plan)
+    names = [m.id for m in pool.members()]
+    assert [(c.agent, c.opponent) for c in table.cells] == [
+        (agent, name) for agent in ("naive-s1", "iql_omg-s1") for name in names
+    ]
+    alone = OpponentPool.create(tmp_path / "alone")
+    alone.add_run(study / "omg-s1", split="heldout")
+    again = run_crossplay(runs(study, "naive-s1"), alone.path, plan)
+    assert list(again.cells) == [table.cells[0]]
 
 
 # --- fine-tuning --------------------------------------------------------------------------------
@@ -268,19 +287,19 @@ def test_finetuning_learns_from_what_is_there_and_leaves_the_files_alone(
 ) -> None:
     before = digest(study / "naive-s1")
     seen: list[tuple[int, Progress]] = []
-    original = LearningAgentQLearner.train
+    original = QLearner.train
 
-    def train(self: LearningAgentQLearner, batch: EpisodeBatch, progress: Progress) -> Metrics:
+    def train(self: QLearner, batch: EpisodeBatch, progress: Progress) -> Metrics:
         seen.append((len(batch), progress))
         return original(self, batch, progress)
 
-    monkeypatch.setattr(LearningAgentQLearner, "train", train)
+    monkeypatch.setattr(QLearner, "train", train)
     with seated(study, "naive-s1", episodes=4) as agent:
         tuner = Finetuner(agent)
         network = agent.mac.policy.network
         saved = [p.detach().clone() for p in network.parameters()]
-        roster = agent.roster([agent.pool.member("script-random-0")])
-        assert tuner.train(roster, episodes=20, stream="a") == len(seen) == 10
+        lineup = agent.lineup([agent.pool.member("script-random-0")])
+        assert tuner.train(lineup, episodes=20, stream="a") == len(seen) == 10
         tuned = [p.detach().clone() for p in network.parameters()]
         assert any(not torch.equal(a, b) for a, b in zip(saved, tuned, strict=True))
         # A batch is 4 episodes for each of 2 seats, or what is there; ε has reached its end.
@@ -289,7 +308,7 @@ def test_finetuning_learns_from_what_is_there_and_leaves_the_files_alone(
         epsilon = agent.mac.metrics(seen[0][1].env_steps)["epsilon"]
         assert epsilon == pytest.approx(agent.config.epsilon_finish)
         # For the next opponent it begins anew, with equal episodes equally.
-        tuner.train(roster, episodes=20, stream="a")
+        tuner.train(lineup, episodes=20, stream="a")
         for mine, theirs in zip(network.parameters(), tuned, strict=True):
             assert torch.equal(mine, theirs)
         tuner.restore()
@@ -480,12 +499,12 @@ def test_opponents_met_in_training_cannot_pass_for_unseen(study: Path, tmp_path:
     shutil.copytree(study / "pool", moved)
     OpponentPool.open(moved).split(["iql"])
     with pytest.raises(OmgError, match=r"was trained with iql-200, which .* holds out now"):
-        run_crossplay([study / "naive-s1"], moved, Plan(splits=("heldout",), episodes=2))
+        run_crossplay([study / "naive-s1"], moved, CrossplayPlan(splits=("heldout",), episodes=2))
 
 
 def test_agents_explore_where_asked_to(study: Path, tmp_path: Path) -> None:
     """Greedy, ε makes no difference; sampling, an agent that only explores plays another game."""
-    plan = Plan(splits=("train",), episodes=8)
+    plan = CrossplayPlan(splits=("train",), episodes=8)
     noisy = changed(study, tmp_path, epsilon_finish=1.0)
     greedy, explored = (
         run_crossplay([noisy], study / "pool", replace(plan, greedy=choice))
@@ -498,11 +517,13 @@ def test_agents_explore_where_asked_to(study: Path, tmp_path: Path) -> None:
 
 
 def test_a_permuted_agent_is_measured_beside_the_real_one(study: Path) -> None:
-    plan = Plan(splits=("train",), episodes=8, permute=True)
+    plan = CrossplayPlan(splits=("train",), episodes=8, permute=True)
     table = run_crossplay([study / "omg-s1", study / "naive-s1"], study / "pool", plan)
     for cell in table.cells:
         assert {"permuted_own_return", "permuted_discounted_return"} <= set(cell.metrics)
-    plain = run_crossplay([study / "omg-s1"], study / "pool", Plan(splits=("train",), episodes=8))
+    plain = run_crossplay(
+        [study / "omg-s1"], study / "pool", CrossplayPlan(splits=("train",), episodes=8)
+    )
     assert "permuted_own_return" not in plain.cells[0].metrics
     assert plain.cells[0].metrics["own_return"] == table.cells[0].metrics["own_return"]
 
@@ -523,4 +544,4 @@ def test_an_agent_without_a_pool_needs_one(study: Path, tmp_path: Path) -> None:
 )
 def test_a_plan_that_cannot_be_is_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(OmgError, match=sentence):
-        Plan(**changes)
+        CrossplayPlan(**changes)

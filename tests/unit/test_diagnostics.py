@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from omg.components.learning_agent import SEAT
-from omg.controllers.base import StepView
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.controllers.subgoal_hits import subgoal_hits
+from omg.cli.train import train
+from omg.components.trajectories import SEAT
+from omg.config.loader import load_command_line
+from omg.controllers.team import MultiModuleMAC
 from omg.envs.registry import make_batched
-from omg.functional.packing import Packing
+from omg.experiment.output import read_metrics
 from omg.functional.subgoals import hit_ratio
 from omg.learners.base import Progress
-from omg.learners.omg_learner import OMGLearner
-from omg.main import train
-from omg.modules.opponent_models.omg_am import SubgoalModel
+from omg.learners.q_learner import OMGLearner
+from omg.modules.opponent_models.omg_am import SubgoalModel, subgoal_hits
 from omg.opponents.pool import OpponentPool
 from omg.opponents.scripted_foraging import SCRIPTS, act_together, make_script
+from omg.policies.inputs import StepView
+from omg.runners import assembly
 from omg.runners.rollout import Rollout
 from omg.storage.files import load_tensors
-from omg.telemetry.logger import read_metrics
 from omg.types import OmgError
 
 from .test_mixed_teams import CPU, KEY, SMALL, TASK, collect, make_rollout
@@ -163,15 +163,17 @@ def test_scripts_that_act_together_act_as_each_would_alone() -> None:
         view = env.step(joint)
 
 
-def test_held_out_players_are_not_drawn_in_pretraining(pool: Path, tmp_path: Path) -> None:
-    """Neither beside the learning seat nor in it, where a frozen player sits then."""
+def test_only_the_players_of_the_training_side_play_in_pretraining(tmp_path: Path) -> None:
+    """Beside the learning seat and in it, where a frozen player sits then."""
     split = OpponentPool.create(tmp_path / "split")
     for name in ("nearest_food", "highest_level"):
         split.add_script(name)
     for name in ("top_left", "centre", "random"):
         split.add_script(name, split="heldout")
-    rollout = make_rollout(words(tmp_path / "split", *SUBGOALS, "--learner=am_learner"), copies=8)
-    mac = mac_of(rollout)
+    given = words(tmp_path / "split", *SUBGOALS, "--learner=am_learner")
+    config, env = load_command_line(given).config, make_batched("foraging", KEY, n_copies=8)
+    mac = assembly.make_controller(config, env.spec, CPU)
+    rollout = assembly.make_rollout(config, env=env, mac=mac, stream="train", device=CPU)
     assert set(mac.players()) == {m.id for m in split.members("train")}
     drawn = torch.cat([f.episodes["lineup"] for f in collect(rollout, 40)])
     assert set(drawn.flatten().tolist()) == {0, 1}
@@ -188,9 +190,10 @@ def test_stored_inference_is_there_at_every_step_and_is_what_acting_used(pool: P
     steps = 0
     for finished in collect(rollout, 30):
         batch = finished.episodes
-        packing = Packing.of(batch.filled, batch["terminated"])
+        played = mac.trajectories(batch)
+        packing = played.packing
         with torch.no_grad():
-            mean, log_var, _ = mac.model.posterior(mac.rows.stored(batch, packing), packing)
+            mean, log_var, _ = mac.model.posterior(mac.policy.rows.stored(played), packing)
         mean, log_var = packing.unpack(mean), packing.unpack(log_var)
         for row in range(len(batch)):
             acted = int(batch.lengths[row]) - 1
@@ -244,14 +247,14 @@ def test_hit_ratios_of_episodes_equal_a_loop_over_them(pool: Path, ahead: int) -
     model = mac.model
     assert isinstance(model, SubgoalModel)
     batch = max((f.episodes for f in collect(rollout, 40)), key=len)
-    packing = Packing.of(batch.filled, batch["terminated"])
-    seats = batch[SEAT][packing.episode]
-    states = packing.pack(batch["state"]) * mac.rows.state_scale
-    encoded = model.source(states, seats)
+    played = mac.trajectories(batch)
+    packing, rows = played.packing, mac.policy.rows.stored(played)
+    encoded = model.source(rows.state, rows.seats)
     slots, _ = packing.future(torch.arange(len(encoded)), max(ahead, 1))
     told = encoded[slots[:, -1]] if ahead else torch.full_like(encoded, -1.0)
     model.vae = Teller(told + 0.02)  # type: ignore[assignment]
-    found = subgoal_hits(batch, model, mac.rows.state_scale, rollout.env.spec)
+    found = mac.judge(batch)["hit_ratio"]
+    assert np.array_equal(found, subgoal_hits(model, rows, packing, played.pack("am_mean")))
     for row in range(len(batch)):
         length, seat = int(batch.lengths[row]), int(batch[SEAT][row])
         players = batch["state"][row, :length].view(length, 5, 3)[:, 2:]
@@ -284,7 +287,7 @@ def test_a_permuted_agent_is_fed_what_was_inferred_in_another_game(pool: Path) -
     )
     rollout._carry["seat"][:] = torch.tensor([0, 1, 0, 2])
     mac = mac_of(rollout)
-    permuted = mac.permuting()
+    permuted = mac.sibling(permute=True)
     assert permuted.model is mac.model
     assert permuted.policy is mac.policy
     fed: list[torch.Tensor] = []
@@ -325,8 +328,8 @@ def test_the_supervised_ablation_learns_the_selected_subgoal_itself(pool: Path) 
     batch = max((f.episodes for f in collect(rollout, 40)), key=len)
     losses = [float(learner.train(batch, Progress(0, 0, 0))["am_loss"]) for _ in range(300)]
     assert losses[-1] < 0.3 * losses[0]
-    packing = Packing.of(batch.filled, batch["terminated"])
-    rows = mac.rows.stored(batch, packing)
+    played = mac.trajectories(batch)
+    packing, rows = played.packing, mac.policy.rows.stored(played)
     with torch.no_grad():
         mean, _, _ = mac.model.posterior(rows, packing)
         target, _ = mac.model.vae.encode(mac.model.source(rows.state, rows.seats))

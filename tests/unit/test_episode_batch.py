@@ -6,9 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.scheme import Field, Scheme, environment_scheme
-from omg.components.transforms import OneHot
+from omg.components.episodes import EpisodeBatch, Field, OneHot, Scheme, environment_scheme
 from omg.types import EnvSpec, OmgError
 
 N_AGENTS, N_ACTIONS = 2, 5
@@ -25,7 +23,6 @@ SCHEME = Scheme(
         "skill": Field(vshape=(2,), group="agents", episode_const=True),
     },
     groups={"agents": N_AGENTS},
-    derived={"actions_onehot": ("actions", OneHot(N_ACTIONS))},
 )
 B, T = 4, 6
 
@@ -134,7 +131,7 @@ def test_constants_have_no_time_axis_and_fill_nothing():
     assert not batch.filled.any()
 
 
-def test_the_derived_one_hot_is_one_at_the_action_and_takes_no_memory():
+def test_the_one_hot_actions_are_one_at_the_action_and_take_no_memory():
     batch = full_batch()
     one_hot, actions = batch["actions_onehot"], batch["actions"]
     assert one_hot.dtype == torch.float32
@@ -276,11 +273,9 @@ def test_a_wrong_shape_names_the_field_and_both_shapes(name, shape):
     assert not batch.filled.any()
 
 
-def test_a_scheme_needs_the_size_of_its_groups_and_the_source_of_derived_fields():
+def test_a_scheme_needs_the_size_of_its_groups():
     with pytest.raises(OmgError, match="'enemies'"):
         Scheme({"obs": Field(group="enemies")}, {"agents": 2})
-    with pytest.raises(OmgError, match="'actions'"):
-        Scheme({"obs": Field()}, {}, {"one_hot": ("actions", OneHot(2))})
     with pytest.raises(OmgError, match="filled"):
         Scheme({"filled": Field()}, {})
 
@@ -289,7 +284,6 @@ def test_extending_a_scheme_adds_fields_and_keeps_the_rest():
     wider = SCHEME.extend({"feature": Field(vshape=(7,), group="agents")})
     assert wider.item_shape("feature") == (N_AGENTS, 7)
     assert list(wider.fields) == [*SCHEME.fields, "feature"]
-    assert wider.derived == SCHEME.derived
     assert "feature" not in SCHEME.fields
     with pytest.raises(OmgError, match="'enemies'"):
         SCHEME.extend({"feature": Field(group="enemies")})

@@ -1,6 +1,6 @@
 """Every algorithm on one bench: what must hold of all of them, whatever they learn.
 
-`bench_algorithms.TABLE` says what each must satisfy; a new algorithm is one line there."""
+`every_algorithm.TABLE` says what each must satisfy; a new algorithm is one line there."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from omg.components.learning_agent import SEAT
+from omg.components.trajectories import SEAT
 from omg.config.loader import available
 from omg.learners import LEARNERS
 from omg.storage.files import load_tensors
 from omg.storage.models import load_networks, save_models
 
 from . import mdps
-from .bench_algorithms import AGENTS, TABLE
-from .bench_learners import (
+from .every_algorithm import AGENTS, TABLE
+from .small_learners import (
     Bench,
     distance,
     forget_seats,
@@ -29,8 +29,8 @@ from .bench_learners import (
     shipped,
     with_padding,
 )
-from .bench_runs import Runs, assert_same, assert_sound
-from .bench_values import learned, told
+from .small_runs import Runs, assert_same, assert_sound
+from .solved_values import learned, told
 
 PROVED = [name for name, row in TABLE.items() if not row.twin]
 TWINS = [name for name, row in TABLE.items() if row.twin]
@@ -161,15 +161,15 @@ def test_the_order_of_episodes_does_not_matter(name: str, seed: int) -> None:
 @given(turn=st.integers(1, AGENTS - 1), swap=st.booleans(), seed=seeds)
 def test_who_sits_where_does_not_matter(name: str, turn: int, swap: bool, seed: int) -> None:
     """Without the seat as an input, and with weights that know seats alike for all of them, two
-    updates are the same for a team in any order, and for one agent with the others behind it in
-    the same order. Where no weights know seats, they are the same afterwards, too."""
+    updates are the same for a team in any order, and for agents that model the others with these
+    after them in the same order. Where no weights know seats, they are the same afterwards, too."""
     row = TABLE[name]
     one, other = (Bench(name, "--obs_agent_id=False", *row.sure_words) for _ in range(2))
     for bench in (one, other):
         forget_seats(bench)
     start, rng = one.weights(), np.random.default_rng(seed)
     seats = np.roll(np.arange(AGENTS), turn)
-    if swap and not one.mixed:
+    if swap and not one.models_others:
         seats[:2] = seats[1::-1]
     for _ in range(2):
         batch = random_batch(one, rng, ending=row.sure_ending)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omg.functional.packing import Packing
-from omg.functional.td import gather_actions, next_action_values, td_targets
+from omg.functional.returns import gather_actions, next_action_values, td_targets
 
 sizes = st.integers(1, 5)
 seeds = st.integers(0, 2**32 - 1)

@@ -11,27 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from omg.components.learning_agent import learning_agent_part
-from omg.components.scheme import environment_scheme
+from omg.cli.train import train
+from omg.components.episodes import environment_scheme
 from omg.components.seeding import SeedTree
+from omg.components.trajectories import Sequences
 from omg.config.loader import load_command_line
-from omg.controllers.basic import BasicMAC
-from omg.controllers.multi_module import MultiModuleMAC
+from omg.controllers.team import BasicMAC, MultiModuleMAC
 from omg.envs.registry import make_batched
+from omg.experiment.output import read_metrics
 from omg.functional.packing import Packing
 from omg.learners.base import Progress
-from omg.learners.omg_learner import OMGLearner
-from omg.learners.q_learner_4am import LearningAgentQLearner
-from omg.main import train
+from omg.learners.q_learner import OMGLearner, QLearner
 from omg.modules.agents.idv_rnn import IndividualRNNAgent
 from omg.opponents.pool import OpponentPool
 from omg.runners.rollout import Rollout
 from omg.storage.files import load_tensors
-from omg.telemetry.logger import read_metrics
 from omg.types import OmgError
 
 from . import mdps
-from .test_mixed_teams import CPU, KEY, SMALL, TASK, collect, make_rollout
+from .test_mixed_teams import CPU, KEY, SMALL, TASK, collect, make_rollout, unrolled
 from .test_q_learner import learned_values, make
 
 SEATS = 3
@@ -132,13 +130,12 @@ def test_every_seat_of_a_whole_team_acts_by_its_own_weights() -> None:
     agent = mac.policy.network
     assert isinstance(agent, IndividualRNNAgent)
     episodes = collect(rollout, 30)[0].episodes
-    with torch.no_grad():
-        q = mac.unroll(episodes)
-        greedy = q.masked_fill(~episodes["avail_actions"], -torch.inf).argmax(-1)
-        played = torch.arange(episodes.filled.shape[1] - 1) < episodes.lengths[:, None] - 1
-        assert torch.equal(greedy[:, :-1][played], episodes["actions"][:, :-1][played])
-        shift(agent, 1)
-        changed = (mac.unroll(episodes) != q).flatten(0, 1).any(0).any(-1)
+    q = unrolled(mac, episodes)
+    greedy = q.masked_fill(~episodes["avail_actions"], -torch.inf).argmax(-1)
+    played = torch.arange(episodes.filled.shape[1] - 1) < episodes.lengths[:, None] - 1
+    assert torch.equal(greedy[:, :-1][played], episodes["actions"][:, :-1][played])
+    shift(agent, 1)
+    changed = (unrolled(mac, episodes) != q).flatten(0, 1).any(0).any(-1)
     assert changed.tolist() == [False, True, False]
 
 
@@ -185,13 +182,15 @@ def test_episodes_of_different_lengths_keep_their_seats() -> None:
     inputs = torch.randn(4, 5, 1, mac.policy.inputs.dim)
     never = torch.zeros_like(filled)
     together = Packing.of(filled, never)
+    arranged = Sequences(packing=together, n_seats=1, seats=seats)
     with torch.no_grad():
-        found = together.unpack(mac.policy.unroll(together.pack(inputs), together, seats=seats))
+        found = together.unpack(mac.policy.unroll(together.pack(inputs), arranged))
         for b, length in enumerate(lengths.tolist()):
             one = slice(b, b + 1)
             alone = Packing.of(filled[one, :length], never[one, :length])
             rows = alone.pack(inputs[one, :length])
-            wanted = mac.policy.unroll(rows, alone, seats=seats[one])
+            own = Sequences(packing=alone, n_seats=1, seats=seats[one])
+            wanted = mac.policy.unroll(rows, own)
             torch.testing.assert_close(found[b, :length], wanted, atol=1e-5, rtol=1e-4)
 
 
@@ -199,8 +198,9 @@ def test_seats_in_view_must_be_named() -> None:
     mac = team_rollout().mac
     assert isinstance(mac, BasicMAC)
     packing = Packing.of(torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.bool))
+    arranged = Sequences(packing=packing, n_seats=1)
     with pytest.raises(ValueError, match="seats that are in view"):
-        mac.policy.unroll(torch.zeros(2, 1, mac.policy.inputs.dim), packing)
+        mac.policy.unroll(torch.zeros(2, 1, mac.policy.inputs.dim), arranged)
 
 
 @pytest.fixture(scope="module")
@@ -246,16 +246,12 @@ def test_the_learning_agent_of_a_mixed_team_has_weights_per_seat(trained: Path) 
     agent = mac.policy.network
     assert isinstance(agent, IndividualRNNAgent)
     config = load_command_line([*words, *TASK]).config
-    learner = LearningAgentQLearner(config=config, spec=rollout.env.spec, mac=mac, device=CPU)
+    learner = QLearner(config=config, spec=rollout.env.spec, mac=mac, device=CPU)
     seen = set()
     for finished in collect(rollout, 40):
-        part, seats = learning_agent_part(finished.episodes)
-        packing = Packing.of(part.filled, part["terminated"])
-        with torch.no_grad():
-            inputs = mac.policy.build_inputs(part, packing, seats)
-            q = packing.unpack(mac.policy.unroll(inputs, packing, seats=seats))
-        q = q.masked_fill(~part["avail_actions"], -torch.inf)
-        for row, seat in enumerate(seats.flatten().tolist()):
+        part = mac.trajectories(finished.episodes).own
+        q = unrolled(mac, finished.episodes).masked_fill(~part["avail_actions"], -torch.inf)
+        for row, seat in enumerate(finished.episodes["agent_idx"].tolist()):
             steps = int(part.lengths[row]) - 1
             assert torch.equal(q[row, :steps].argmax(-1), part["actions"][row, :steps])
             seen.add(seat)
@@ -303,8 +299,7 @@ def test_a_frozen_member_plays_each_seat_as_it_did_in_its_own_team(
     played = set()
     for finished in collect(rollout, 40):
         episodes = finished.episodes
-        with torch.no_grad():
-            q = team.unroll(episodes).masked_fill(~episodes["avail_actions"], -torch.inf)
+        q = unrolled(team, episodes).masked_fill(~episodes["avail_actions"], -torch.inf)
         for row, learning in enumerate(episodes["agent_idx"].tolist()):
             steps = int(episodes.lengths[row]) - 1
             for seat in {0, 1, 2} - {learning}:

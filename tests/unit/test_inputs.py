@@ -8,12 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.scheme import environment_scheme
+from omg.components.episodes import EpisodeBatch, Field, environment_scheme
+from omg.components.trajectories import SEAT, Trajectories, learning_agent_part, seats_part
 from omg.config.loader import load_command_line
-from omg.controllers import CONTROLLERS, StepView
-from omg.controllers.inputs import InputBuilder, InputSettings
-from omg.functional.packing import Packing
+from omg.controllers import CONTROLLERS
+from omg.policies.inputs import InputBuilder, InputSettings, StepView
 from omg.types import EnvSpec
 
 SPEC = EnvSpec(name="test", n_agents=3, n_actions=4, obs_dim=5, state_dim=7, episode_limit=10)
@@ -57,8 +56,7 @@ def view(episodes, t, last_actions=None):
 
 def sequence(builder, episodes):
     """Inputs of full-length episodes, [T, B, N, I]."""
-    packing = Packing.of(episodes.filled, torch.zeros_like(episodes.filled))
-    packed = builder.packed(episodes, packing)
+    packed = builder.packed(Trajectories.of(episodes))
     return packed.view(episodes.max_seq_length, len(episodes), *packed.shape[1:])
 
 
@@ -80,6 +78,64 @@ def test_inputs_of_a_stored_episode_are_those_seen_while_acting(settings, batch,
     episodes = random_episodes(batch=batch, steps=steps, seed=seed)
     acting = torch.stack([builder.step(view(episodes, t)) for t in range(steps)])
     assert torch.equal(sequence(builder, episodes), acting)
+
+
+@pytest.mark.parametrize("settings", EVERY_SETTING)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_inputs_of_some_seats_are_theirs_among_those_of_all(settings, seed):
+    builder = InputBuilder(SPEC, settings, device=CPU, feature_dim=2)
+    episodes = random_episodes(batch=3, seed=seed)
+    episodes.filled[1, 4:] = False
+    seat = torch.randint(SPEC.n_agents, (3,), generator=torch.Generator().manual_seed(seed))
+    team = Trajectories.of(episodes)
+    whole = builder.packed(team)
+    feature = torch.randn(len(whole), 1, 2)
+    alone = Trajectories.of(*one_seat(episodes, seat))
+    rows = torch.arange(len(whole))
+    own = whole[rows, seat[team.packing.episode]]
+    expected = torch.cat([own, feature.squeeze(1)], -1)
+    assert torch.equal(builder.packed(alone, feature).squeeze(1), expected)
+    pair = Trajectories.of(episodes, *seats_part(episodes, (2, 0)))
+    assert torch.equal(builder.packed(pair), whole[:, [2, 0]])
+    for t in range(4):
+        seen = view(episodes, t)
+        both = torch.tensor([[2, 0]] * 3)
+        acting = builder.step(seen.of_seats(both), both)
+        assert torch.equal(acting, builder.step(seen)[:, [2, 0]])
+
+
+def one_seat(episodes, seat):
+    """The episodes, and their part of one seat each, as a learner gets them."""
+    field = Field(dtype=torch.int64, episode_const=True)
+    scheme = episodes.scheme.extend({SEAT: field})
+    data = {name: episodes.raw(name) for name in episodes.scheme.fields}
+    batch = EpisodeBatch.from_data(scheme, {**data, SEAT: seat}, episodes.filled)
+    return batch, *learning_agent_part(batch)
+
+
+def test_what_was_played_is_told_at_every_slot_and_at_every_transition():
+    episodes = random_episodes(batch=3, steps=5)
+    episodes.filled[1, 3:] = False
+    episodes.raw("terminated")[2, 3] = True
+    played = Trajectories.of(*one_seat(episodes, torch.tensor([2, 0, 1])))
+    packing = played.packing
+    assert played.n_seats == 1
+    assert played.rows is packing
+    assert played.seats_PN.squeeze(1).tolist() == [[2, 0, 1][b] for b in packing.episode.tolist()]
+    slots = list(zip(packing.episode.tolist(), packing.time.tolist(), strict=True))
+    assert len(slots) == 5 + 3 + 5
+    acted = [(b, t) for b, t in slots if t + 1 < [5, 3, 5][b]]
+    for name in ("obs", "actions", "avail_actions"):
+        mine = [episodes[name][b, t, [2, 0, 1][b]] for b, t in slots]
+        assert torch.equal(played.pack(name).squeeze(1), torch.stack(mine)), name
+        now = [episodes[name][b, t, [2, 0, 1][b]] for b, t in acted]
+        assert torch.equal(played.now(name).squeeze(1), torch.stack(now)), name
+        following = [episodes[name][b, t + 1, [2, 0, 1][b]] for b, t in acted]
+        assert torch.equal(played.next(name).squeeze(1), torch.stack(following)), name
+    for row, (b, t) in enumerate(slots):
+        before = episodes["actions"][b, t - 1] if t else torch.full((SPEC.n_agents,), -1)
+        assert played.last_actions(everybody=True)[row].tolist() == before.tolist()
+        assert played.last_actions()[row].tolist() == [before[[2, 0, 1][b]].item()]
 
 
 def test_inputs_are_features_then_last_action_then_seat():
@@ -112,6 +168,12 @@ def new_mac(*options, seed=0):
     return CONTROLLERS["basic_mac"](config=config, spec=SPEC, device=CPU)
 
 
+def unrolled(mac, episodes):
+    """Values of whole episodes, [B, T, N, A]; zeros in the padding."""
+    played = mac.trajectories(episodes)
+    return played.packing.unpack(mac.policy.unroll(mac.policy.inputs.packed(played), played))
+
+
 def act(mac, seen, carry, *, greedy=True):
     generator = torch.Generator().manual_seed(0)
     return mac.act(seen, carry, env_steps=0, greedy=greedy, generator=generator)
@@ -137,15 +199,15 @@ def test_acting_step_by_step_gives_the_values_of_unrolling_the_stored_episode(op
         acted = act(mac, seen, carry)
         carry, last = acted.carry, acted.actions
         episodes.update({"actions": last.unsqueeze(1)}, steps=slice(t, t + 1))
-    unrolled = mac.unroll(episodes)
-    torch.testing.assert_close(torch.stack(values, 1), unrolled, atol=1e-5, rtol=1e-5)
-    best = unrolled.masked_fill(~episodes["avail_actions"], -torch.inf).argmax(-1)
+    whole = unrolled(mac, episodes)
+    torch.testing.assert_close(torch.stack(values, 1), whole, atol=1e-5, rtol=1e-5)
+    best = whole.masked_fill(~episodes["avail_actions"], -torch.inf).argmax(-1)
     assert torch.equal(episodes["actions"], best)
 
 
 def test_what_lies_behind_an_episode_does_not_change_its_values():
     mac, episodes = new_mac(), random_episodes(steps=8)
-    torch.testing.assert_close(mac.unroll(episodes)[:, :5], mac.unroll(episodes[:, :5]))
+    torch.testing.assert_close(unrolled(mac, episodes)[:, :5], unrolled(mac, episodes[:, :5]))
 
 
 def test_acting_does_not_change_the_carry_it_was_given():
@@ -181,9 +243,9 @@ def test_a_copy_that_restarts_plays_as_if_it_had_just_begun_and_others_go_on(res
         values.append(outputs)
         carry = {"hidden": hidden}
     found = torch.stack(values, 1)
-    torch.testing.assert_close(found[0], mac.unroll(episodes)[0])
-    torch.testing.assert_close(found[1, :restart], mac.unroll(episodes[1, :restart])[0])
-    torch.testing.assert_close(found[1, restart:], mac.unroll(episodes[1, restart:])[0])
+    torch.testing.assert_close(found[0], unrolled(mac, episodes)[0])
+    torch.testing.assert_close(found[1, :restart], unrolled(mac, episodes[1, :restart])[0])
+    torch.testing.assert_close(found[1, restart:], unrolled(mac, episodes[1, restart:])[0])
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -194,7 +256,7 @@ def test_agents_that_share_inputs_share_values_and_swapping_them_swaps_the_value
     swapped = episodes.copy()
     for name in ("obs", "actions", "avail_actions"):
         swapped.update({name: episodes[name][:, :, order]})
-    torch.testing.assert_close(mac.unroll(swapped), mac.unroll(episodes)[:, :, order])
+    torch.testing.assert_close(unrolled(mac, swapped), unrolled(mac, episodes)[:, :, order])
 
 
 def test_the_controller_describes_what_its_weights_need():

@@ -15,13 +15,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.modules import recurrent
 from omg.modules.kernels import build, gru, optimiser, qmix, stacked
+from omg.modules.kernels import gru as recurrent
 from omg.modules.kernels.build import load_library
-from omg.modules.kernels.gru import gru_kernel
-from omg.modules.recurrent import GRUCore
+from omg.modules.kernels.gru import GRUCore, gru_kernel
 
-from .bench_runs import Runs, saved
+from .small_runs import Runs, saved
 
 needs_compiler = pytest.mark.skipif(
     load_library("gru.c")[0] is None, reason="no C compiler on this machine"
@@ -272,7 +271,7 @@ def test_without_the_kernel_torch_does_the_work_and_says_why(
     variables: dict[str, str], reason: str
 ) -> None:
     code = (
-        "import torch; from omg.modules.recurrent import GRUCore\n"
+        "import torch; from omg.modules.kernels.gru import GRUCore\n"
         "from omg.modules.agents.rnn import RNNAgent\n"
         "from omg.modules.agents.stacked import StackedAgents\n"
         "print(GRUCore(3, 64).unroll(torch.zeros(4, 2, 3), torch.zeros(2, 64)).shape)\n"

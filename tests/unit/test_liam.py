@@ -13,26 +13,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.learning_agent import SEAT
+from omg.cli.train import train
+from omg.components.trajectories import SEAT, Trajectories
 from omg.config.loader import load_command_line
-from omg.controllers.base import StepView
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.controllers.policy import Policy
+from omg.controllers.team import MultiModuleMAC
+from omg.experiment.output import read_metrics
 from omg.functional.packing import Packing
 from omg.learners.base import Progress
-from omg.learners.model_training import ModelTraining
-from omg.learners.omg_learner import OMGLearner
-from omg.learners.q_learner_4am import LearningAgentQLearner
-from omg.main import train
+from omg.learners.model_training import Lesson, OwnLossTraining
+from omg.learners.q_learner import OMGLearner, QLearner
 from omg.modules.opponent_models import ModelRows, OpponentModel
-from omg.modules.opponent_models.base_am_history import NaiveHistoryModel
+from omg.modules.opponent_models.base_am import NaiveModel
 from omg.modules.opponent_models.build import build_model
 from omg.modules.opponent_models.liam_am import LiamModel
 from omg.modules.opponent_models.omg_am import SubgoalModel
+from omg.policies.inputs import StepView
+from omg.policies.policy import Policy
 from omg.runners.rollout import Rollout
 from omg.storage.files import load_tensors
-from omg.telemetry.logger import read_metrics
 from omg.types import EnvSpec, OmgError
 
 from . import test_mixed_teams
@@ -63,14 +61,19 @@ def team_of(rollout: Rollout) -> MultiModuleMAC:
     return rollout.mac
 
 
-def played(rollout: Rollout) -> tuple[EpisodeBatch, Packing]:
+def model_of(team: MultiModuleMAC) -> OpponentModel:
+    assert team.model is not None
+    return team.model
+
+
+def played(rollout: Rollout) -> Trajectories:
     batch = max((f.episodes for f in collect(rollout, 40)), key=len)
-    return batch, Packing.of(batch.filled, batch.raw("terminated"))
+    return team_of(rollout).trajectories(batch)
 
 
-def features(team: MultiModuleMAC, batch: EpisodeBatch, packing: Packing) -> Tensor:
-    rows = team.rows.stored(batch, packing)
-    return team.model.unroll(rows, packing, torch.Generator())
+def features(team: MultiModuleMAC, episodes: Trajectories) -> Tensor:
+    rows = team.policy.rows.stored(episodes)
+    return model_of(team).unroll(rows, episodes.rows, torch.Generator())
 
 
 def settings(*more: str) -> Any:
@@ -177,31 +180,31 @@ def test_without_declared_features_the_decoded_part_is_what_the_others_see() -> 
 def test_features_while_acting_are_those_of_the_unroll(pool: Path, kind: tuple[str, ...]) -> None:
     rollout = make_rollout(words(pool, *kind))
     team = team_of(rollout)
-    batch, packing = played(rollout)
-    rows = team.rows.stored(batch, packing)
-    unrolled, generator = features(team, batch, packing), torch.Generator()
-    carry, start = torch.zeros(len(batch), team.model.carry_dim), 0
-    assert team.model.carry_dim > 0
+    model, episodes = model_of(team), played(rollout)
+    rows, packing = team.policy.rows.stored(episodes), episodes.packing
+    unrolled, generator = features(team, episodes), torch.Generator()
+    carry, start = torch.zeros(len(episodes.team), model.carry_dim), 0
+    assert model.carry_dim > 0
     for size in packing.sizes.tolist():  # slots are ordered by time, episodes by length
         now = torch.arange(start, start + size)
-        inferred = team.model.infer(rows.take(now), carry[:size], generator)
+        inferred = model.infer(rows.take(now), carry[:size], generator)
         torch.testing.assert_close(inferred.feature, unrolled[now], atol=1e-5, rtol=1e-5)
         carry, start = inferred.carry, start + size
         widths = {name: value.shape[1] for name, value in inferred.record.items()}
-        assert widths == dict(team.model.record_dims())
+        assert widths == dict(model.record_dims())
     assert start == len(unrolled)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_features_do_not_depend_on_the_future(pool: Path, kind: tuple[str, ...]) -> None:
     rollout = make_rollout(words(pool, *kind))
-    batch, packing = played(rollout)
-    changed = batch.copy()
+    team, episodes = team_of(rollout), played(rollout)
+    changed = episodes.team.copy()
     for name in ("obs", "state", "actions"):
         field = changed.raw(name)
         field[:, 5:] = field[:, 5:].flip(1)
     before, after = (
-        packing.unpack(features(team_of(rollout), b, packing)) for b in (batch, changed)
+        episodes.packing.unpack(features(team, e)) for e in (episodes, team.trajectories(changed))
     )
     assert torch.equal(before[:, :5], after[:, :5])
     assert not torch.equal(before[:, 5:], after[:, 5:])
@@ -210,30 +213,28 @@ def test_features_do_not_depend_on_the_future(pool: Path, kind: tuple[str, ...])
 @pytest.mark.parametrize("kind", ["latent", "both"])
 def test_liam_acts_on_nothing_that_only_the_others_know(pool: Path, kind: str) -> None:
     rollout = make_rollout(words(pool, LIAM, f"--am_feature={kind}"))
-    batch, packing = played(rollout)
-    changed = batch.copy()
-    for row, seat in enumerate(batch[SEAT].tolist()):
+    team, episodes = team_of(rollout), played(rollout)
+    changed = episodes.team.copy()
+    for row, seat in enumerate(changed[SEAT].tolist()):
         for other in {0, 1, 2} - {seat}:
             changed.raw("obs")[row, :, other] = 7
             changed.raw("actions")[row, :, other] = 1
             columns = list(rollout.env.spec.agent_features[other])
             changed.raw("state")[row][:, columns] = 7
-    before, after = (features(team_of(rollout), b, packing) for b in (batch, changed))
-    assert torch.equal(before, after)
+    assert torch.equal(features(team, episodes), features(team, team.trajectories(changed)))
 
 
 @pytest.mark.parametrize("kind", [(LIAM,), HISTORY])
 def test_the_gradient_of_the_last_step_reaches_the_first(pool: Path, kind: tuple[str, ...]) -> None:
     rollout = make_rollout(words(pool, *kind))
-    model = team_of(rollout).model
-    batch, packing = played(rollout)
-    rows = team_of(rollout).rows.training(batch, packing)
+    team, episodes = team_of(rollout), played(rollout)
+    rows, packing = team.policy.rows.training(episodes), episodes.packing
     own = rows.own.clone().requires_grad_()
     # Of the loss only one episode's last transition: its step before last, as the last has no act.
     slot = int(packing.now[packing.time[packing.now].argmax()])
     assert int(packing.time[slot]) >= 5
     only = replace(packing, now=torch.tensor([slot]))
-    model.episode_loss(replace(rows, own=own), only)["am_loss"].backward()
+    model_of(team).episode_loss(replace(rows, own=own), only)["am_loss"].backward()
     assert own.grad is not None
     reached = packing.unpack(own.grad.abs().sum(1))
     episode = int(packing.episode[slot])
@@ -248,16 +249,14 @@ def test_the_policys_loss_sends_no_gradient_into_the_model(
 ) -> None:
     rollout = make_rollout(words(pool, *kind))
     team = team_of(rollout)
-    learner = LearningAgentQLearner(
-        config=team._config, spec=rollout.env.spec, mac=team, device=CPU
-    )
-    batch, _ = played(rollout)
+    learner = QLearner(config=team._config, spec=rollout.env.spec, mac=team, device=CPU)
+    model, batch = model_of(team), played(rollout).team
     with monkeypatch.context() as values_only:
-        values_only.setattr(learner, "_train_model", lambda batch, packing: {})
+        values_only.setattr(learner._model, "train", lambda lesson: {})
         learner.train(batch, Progress(0, 0, 0))
-    assert all(weight.grad is None for weight in team.model.parameters())
+    assert all(weight.grad is None for weight in model.parameters())
     learner.train(batch, Progress(0, 0, 0))
-    assert all(weight.grad is not None for weight in team.model.parameters())
+    assert all(weight.grad is not None for weight in model.parameters())
 
 
 def test_targets_hold_the_next_seat_first_in_every_seat(pool: Path) -> None:
@@ -266,8 +265,8 @@ def test_targets_hold_the_next_seat_first_in_every_seat(pool: Path) -> None:
     batches = [finished.episodes for finished in collect(rollout, 40)]
     met: set[int] = set()
     for batch in batches:
-        packing = Packing.of(batch.filled, batch.raw("terminated"))
-        rows = team.rows.training(batch, packing)
+        episodes = team.trajectories(batch)
+        rows, packing = team.policy.rows.training(episodes), episodes.packing
         assert rows.others_obs is not None
         assert rows.others_actions is not None
         assert isinstance(team.model, LiamModel)
@@ -298,25 +297,25 @@ def test_the_prediction_of_scripted_players_gets_better(
     rollout = make_rollout(learn[: -len(TASK)], copies=64)
     team = team_of(rollout)
     batches = [finished.episodes for finished in collect(rollout, 60)]
-    packed = [(b, Packing.of(b.filled, b.raw("terminated"))) for b in batches if len(b) > 3]
-    learned, fresh = packed[:-4], packed[-4:]
-    training = ModelTraining(team._config, team)
+    episodes = [team.trajectories(batch) for batch in batches if len(batch) > 3]
+    learned, fresh = episodes[:-4], episodes[-4:]
+    training = OwnLossTraining(config=team._config, mac=team, on_policy=False)
 
     def held_out() -> tuple[float, float]:
         """Share of right guesses in fresh episodes, and of the commonest action in them."""
         right, taken = [], []
-        for batch, packing in fresh:
-            rows = team.rows.training(batch, packing)
-            right.append(float(team.model.episode_loss(rows, packing)["am_accuracy"]))
+        for some in fresh:
+            rows = team.policy.rows.training(some)
+            right.append(float(model_of(team).episode_loss(rows, some.rows)["am_accuracy"]))
             assert rows.others_actions is not None
-            taken.append(rows.others_actions[packing.now].flatten())
+            taken.append(rows.others_actions[some.packing.now].flatten())
         counts = torch.bincount(torch.cat(taken))
         return float(np.mean(right)), float(counts.max() / counts.sum())
 
     before, commonest = held_out()
     for _ in range(10):
-        for batch, packing in learned:
-            training.train(batch, packing)
+        for some in learned:
+            training.train(Lesson(some))
     after, _ = held_out()
     assert after > max(before, commonest) + 0.15
 
@@ -347,7 +346,7 @@ def test_only_with_its_history_the_naive_model_learns_what_the_past_decides(hist
     torch.manual_seed(0)
     chosen = ["--am_model=base_am", f"--am_history={history}", "--am_hidden_dim=32"]
     model = build_model(settings(*chosen), spec)
-    assert isinstance(model, NaiveHistoryModel) == history
+    assert (model.carry_dim > 0) == history
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(200):
         optimiser.zero_grad()
@@ -361,14 +360,14 @@ def test_the_naive_model_with_history_sees_what_the_subgoal_inference_sees(pool:
     rollout = make_rollout(words(pool, *HISTORY))
     naive = team_of(rollout).model
     subgoals = team_of(make_rollout(words(pool, "--am_model=omg_am"))).model
-    assert isinstance(naive, NaiveHistoryModel)
+    assert isinstance(naive, NaiveModel)
     assert isinstance(subgoals, SubgoalModel)
     naive.fc.load_state_dict(subgoals.fc.state_dict())
     naive.cond_rnn.load_state_dict(subgoals.cond_rnn.state_dict())
-    batch, packing = played(rollout)
-    rows = team_of(rollout).rows.stored(batch, packing)
-    _, _, condition = subgoals.posterior(rows, packing)
-    assert torch.equal(naive._conditions(rows, packing), condition)
+    episodes = played(rollout)
+    rows = team_of(rollout).policy.rows.stored(episodes)
+    _, _, condition = subgoals.posterior(rows, episodes.rows)
+    assert torch.equal(naive._conditions(rows, episodes.rows), condition)
     assert torch.equal(naive._embed(rows), subgoals._embed(rows))
 
 
@@ -395,16 +394,11 @@ def test_the_present_is_what_the_control_shows(pool: Path, scaled: str) -> None:
     control = team_of(make_rollout(words(pool, "--am_model=control_am", scale)))
     rollout = make_rollout(words(pool, "--am_model=none_am", "--am_present=True", scale))
     team = team_of(rollout)
-    batch, packing = played(rollout)
-    seats = batch[SEAT].unsqueeze(1)
-    from omg.components.learning_agent import learning_agent_part
-
-    part, _ = learning_agent_part(batch)
-    inputs = team.policy.build_inputs(part, packing, seats).squeeze(1)
-    assert torch.equal(inputs[:, -6:], features(control, batch, packing))
-    plain = control.policy.build_inputs(part, packing, seats).squeeze(1)
-    assert torch.equal(inputs[:, :-6], plain)
-    assert len(set(batch[SEAT].tolist())) > 1
+    episodes = played(rollout)
+    inputs = team.policy.inputs.packed(episodes).squeeze(1)
+    assert torch.equal(inputs[:, -6:], features(control, episodes))
+    assert torch.equal(inputs[:, :-6], control.policy.inputs.packed(episodes).squeeze(1))
+    assert len(set(episodes.team[SEAT].tolist())) > 1
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -415,7 +409,7 @@ def test_the_present_stands_before_the_features_of_any_model_and_is_not_exchange
     rollout = make_rollout(words(pool, *chosen, "--am_present=True"), greedy=True)
     rollout._carry["seat"][:] = torch.tensor([0, 1, 0, 0])
     team = team_of(rollout)
-    width = team.model.feature_dim
+    width = team.policy.feature_dim
     without = team_of(make_rollout(words(pool, *chosen))).policy.inputs.dim
     assert team.policy.inputs.dim == without + 6
     fed: list[Tensor] = []
@@ -428,11 +422,11 @@ def test_the_present_stands_before_the_features_of_any_model_and_is_not_exchange
     team.policy.network.step = watched  # type: ignore[method-assign]
     with torch.inference_mode():
         view = step_view(rollout)
-        rows = team.rows.acting(view, rollout._carry["seat"])
-        for who in (team, team.permuting()):
+        rows = team.policy.rows.acting(view, rollout._carry["seat"].unsqueeze(1))
+        for who in (team, team.sibling(permute=True)):
             generator = torch.Generator().manual_seed(1)
             who.act(view, rollout._carry, env_steps=0, greedy=True, generator=generator)
-    control = team_of(make_rollout(words(pool, "--am_model=control_am"))).model
+    control = model_of(team_of(make_rollout(words(pool, "--am_model=control_am"))))
     present = control.infer(rows, torch.zeros(4, 0), torch.Generator()).feature
     for inputs in fed:
         assert torch.equal(inputs[:, inputs.shape[1] - width - 6 :][:, :6], present)
@@ -447,10 +441,12 @@ def test_a_permuted_liam_is_fed_anothers_embedding_from_its_own_place(pool: Path
     team = team_of(rollout)
     assert isinstance(team.model, LiamModel)
     with torch.inference_mode():
-        seats = torch.tensor([0, 1, 0, 0])
-        rows = team.rows.acting(step_view(rollout), seats)
-        inferred = team.model.infer(rows, torch.zeros(4, 16), torch.Generator())
-        found = team._exchanged(inferred, rows, torch.Generator())
+        view, seats, carry = step_view(rollout), torch.tensor([0, 1, 0, 0]), torch.zeros(4, 16)
+        rows = team.policy.rows.acting(view, seats.unsqueeze(1))
+        feature, inferred = team.policy.infer(
+            view, seats.unsqueeze(1), carry, torch.Generator(), permute=True
+        )
+        found = feature.squeeze(1)
         donor = torch.tensor([3, 1, 0, 2])
         assert torch.equal(found[:, :5], inferred.feature[donor, :5])
         told = team.model._places(inferred.record["am_embedding"][donor])
@@ -463,7 +459,7 @@ def test_omg_learns_with_the_present_beside_its_subgoals(pool: Path) -> None:
     rollout = make_rollout(words(pool, *chosen, "--subgoal_feature=decoded"))
     team = team_of(rollout)
     learner = OMGLearner(config=team._config, spec=rollout.env.spec, mac=team, device=CPU)
-    batch, _ = played(rollout)
+    batch = played(rollout).team
     losses = [float(learner.train(batch, Progress(0, 0, 0))["loss"]) for _ in range(40)]
     assert losses[-1] < losses[0]
     fc1 = team.policy.network.get_parameter("fc1.weight")
@@ -473,8 +469,9 @@ def test_omg_learns_with_the_present_beside_its_subgoals(pool: Path) -> None:
 
 
 def test_the_present_needs_to_know_whose_features_are_whose() -> None:
+    config = settings("--am_present=True")
     with pytest.raises(OmgError, match=r"am_present=true needs .*agent_features"):
-        Policy(config=settings(), spec=TINY, device=CPU, shows_others=True)
+        Policy(config=config, spec=TINY, device=CPU, model=build_model(config, TINY))
 
 
 # --- whole runs ----------------------------------------------------------------------------------
@@ -543,11 +540,11 @@ def test_the_presets_train_and_log_the_models_terms(pool: Path, tmp_path: Path, 
 def test_what_was_inferred_is_stored_with_the_episodes(pool: Path) -> None:
     rollout = make_rollout(words(pool, LIAM, "--store_inference=True"))
     team = team_of(rollout)
-    batch, packing = played(rollout)
-    model: OpponentModel = team.model
+    episodes, model = played(rollout), team.model
+    packing = episodes.packing
     assert isinstance(model, LiamModel)
-    stored = packing.pack(batch["am_embedding"])[packing.now]
-    embedded = model.embed(team.rows.stored(batch, packing), packing)[packing.now]
+    stored = episodes.now("am_embedding")
+    embedded = model.embed(team.policy.rows.stored(episodes), packing)[packing.now]
     torch.testing.assert_close(stored, embedded.detach(), atol=1e-5, rtol=1e-4)
-    predicted = packing.pack(batch["am_prediction"])[packing.now].view(-1, 2, 6)
+    predicted = episodes.now("am_prediction").view(-1, 2, 6)
     torch.testing.assert_close(predicted.sum(-1), torch.ones(len(stored), 2))

@@ -10,13 +10,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.controllers.multi_module import MultiModuleMAC
+from omg.components.trajectories import Trajectories
+from omg.controllers.team import MultiModuleMAC
 from omg.functional.packing import Packing
-from omg.learners.base import Progress
-from omg.learners.model_training import ModelTraining
-from omg.learners.q_learner_4am import LearningAgentQLearner
-from omg.modules.opponent_models.base import Inferred, ModelRows, OpponentModel
+from omg.learners import LEARNERS
+from omg.learners.base import Metrics, Progress, load_optimisers, restore, state_of
+from omg.learners.model_training import Alternatives, Lesson, OwnLossTraining
+from omg.learners.q_learner import OMGLearner, QLearner
+from omg.learners.subgoal_training import SubgoalTraining
+from omg.modules.opponent_models.base import (
+    Inferred,
+    MemorylessModel,
+    ModelRows,
+    OpponentModel,
+)
 from omg.modules.opponent_models.base_am import NaiveModel
 from omg.runners.rollout import Rollout
 from omg.types import OmgError
@@ -40,7 +47,7 @@ class Echo(OpponentModel):
     carry_dim = 4
 
     def __init__(self, *, spec: object, own_dim: int, config: object) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         self.feature_dim = 4
         self.rnn = nn.RNNCell(2, 4)
         self.head = nn.Linear(4, 1)
@@ -80,6 +87,28 @@ class NamelessLoss(Echo):
         return {"loss": self._hidden(rows, packing).mean()}
 
 
+class Guess(MemorylessModel):
+    """A model of a user's without memory: what the next seat does, from what is seen."""
+
+    feature_dim = 1
+
+    def __init__(self, *, own_dim: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(own_dim, 1)
+
+    def feature(self, rows: ModelRows) -> Tensor:
+        told: Tensor = self.head(rows.own)
+        return told
+
+    def loss(self, rows: ModelRows) -> Mapping[str, Tensor]:
+        assert rows.others_actions is not None
+        wanted = rows.others_actions[:, :1].to(torch.float32)
+        return {"am_loss": (self.feature(rows) - wanted).square().mean()}
+
+    def files(self) -> Mapping[str, nn.Module]:
+        return {"guess": self}
+
+
 def own(kind: type[OpponentModel]) -> str:
     return f"{__name__}:{kind.__name__}"
 
@@ -89,50 +118,81 @@ def team_of(rollout: Rollout) -> MultiModuleMAC:
     return rollout.mac
 
 
-def played(rollout: Rollout) -> tuple[EpisodeBatch, Packing]:
+def played(rollout: Rollout) -> Trajectories:
     batch = max((f.episodes for f in collect(rollout, 40)), key=len)
-    return batch, Packing.of(batch.filled, batch.raw("terminated"))
+    return rollout.mac.trajectories(batch)
 
 
-def training_of(rollout: Rollout) -> ModelTraining:
+def training_of(rollout: Rollout) -> OwnLossTraining:
     team = team_of(rollout)
-    return ModelTraining(team._config, team)
+    return OwnLossTraining(config=team._config, mac=team, on_policy=False)
 
 
-def learner_of(rollout: Rollout) -> LearningAgentQLearner:
+def features(training: OwnLossTraining, episodes: Trajectories) -> Tensor:
+    """What the policy is fed at every slot; no value of the learner's is asked for."""
+
+    def values(alternatives: Alternatives) -> Tensor:
+        raise AssertionError("a model with its own loss chooses nothing")
+
+    feature = training.prepare(episodes, Progress(0, 0, 0), values).feature
+    assert feature is not None
+    return feature
+
+
+def trained(training: OwnLossTraining, episodes: Trajectories) -> Metrics:
+    return training.train(Lesson(episodes))
+
+
+def learner_of(rollout: Rollout) -> QLearner:
     team = team_of(rollout)
-    return LearningAgentQLearner(config=team._config, spec=rollout.env.spec, mac=team, device=CPU)
+    learner = LEARNERS[team._config.learner](
+        config=team._config, spec=rollout.env.spec, mac=team, device=CPU
+    )
+    assert isinstance(learner, QLearner)
+    return learner
 
 
-def test_the_loss_of_a_memoryless_model_is_that_of_the_transitions_only(pool: Path) -> None:
-    rollout = make_rollout(words(pool, "base_am"))
+@pytest.mark.parametrize("kind", ["base_am", own(Guess)])
+def test_the_loss_of_a_memoryless_model_is_that_of_the_transitions_only(
+    pool: Path, kind: str
+) -> None:
+    rollout = make_rollout(words(pool, kind))
     model = team_of(rollout).model
-    assert isinstance(model, NaiveModel)
-    batch, packing = played(rollout)
-    rows = team_of(rollout).rows.training(batch, packing)
+    assert model is not None
+    episodes = played(rollout)
+    packing = episodes.packing
+    rows = team_of(rollout).policy.rows.training(episodes)
     found = model.episode_loss(rows, packing)["am_loss"]
     last = torch.ones(len(packing.time), dtype=torch.bool)
     last[packing.now] = False
-    assert int(last.sum()) >= len(batch)
+    assert int(last.sum()) >= len(episodes.team)
     rows.own[last] = 1e6  # where nobody acts any more
     assert torch.equal(model.episode_loss(rows, packing)["am_loss"], found)
-    assert found == model.loss(rows.take(packing.now))["am_loss"]
+    acted = rows.take(packing.now)
+    if isinstance(model, Guess):
+        assert found == model.loss(acted)["am_loss"]
+        return
+    assert isinstance(model, NaiveModel)
+    assert acted.others_actions is not None
+    logits = model.logits(acted).flatten(0, 1)
+    expected = nn.functional.cross_entropy(logits, acted.others_actions.flatten())
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_model_without_weights_has_features_and_nothing_to_train(pool: Path) -> None:
     rollout = make_rollout(words(pool, "control_am"))
     training = training_of(rollout)
-    batch, packing = played(rollout)
-    assert training.features(batch, packing).shape == (len(packing.time), 2 * 3)
-    assert training.train(batch, packing) == {}
-    assert training.optimiser_state() is None
-    assert set(training.state_dict()) == {"generator"}
+    episodes = played(rollout)
+    assert features(training, episodes).shape == (len(episodes.packing.time), 1, 2 * 3)
+    assert trained(training, episodes) == {}
+    assert training.optimisers() == {}
+    assert set(state_of(training.saved())) == {"generator"}
 
 
 def test_a_recurrent_model_of_ones_own_is_trained_through_time(pool: Path) -> None:
     rollout = make_rollout(words(pool, own(TrainedEcho)))
     learner, model = learner_of(rollout), team_of(rollout).model
-    batch, _ = played(rollout)
+    batch = played(rollout).team
     losses = [float(learner.train(batch, Progress(0, 0, 0))["am_loss"]) for _ in range(60)]
     assert losses[-1] < 0.8 * losses[0]
     assert isinstance(model, TrainedEcho)
@@ -144,7 +204,6 @@ def test_a_recurrent_model_of_ones_own_is_trained_through_time(pool: Path) -> No
 @pytest.mark.parametrize(
     ("model", "answer"),
     [
-        ("omg_am", "q_learner_4am does not train am_model=omg_am.* learner=omg_learner"),
         (own(Echo), r"does not train am_model=.*Echo.* Define episode_loss\(rows, packing\)"),
     ],
 )
@@ -154,38 +213,55 @@ def test_weights_that_nothing_would_train_are_refused(pool: Path, model: str, an
         learner_of(rollout)
 
 
+def test_who_trains_a_model_follows_from_the_model_whatever_the_learner_is_called(
+    pool: Path,
+) -> None:
+    """q_learner_4am with subgoals is omg_learner."""
+    outcomes = []
+    for name, kind in (("q_learner_4am", QLearner), ("omg_learner", OMGLearner)):
+        rollout = make_rollout(words(pool, "omg_am", f"--learner={name}"))
+        learner = learner_of(rollout)
+        assert type(learner) is kind
+        assert isinstance(learner._model, SubgoalTraining)
+        found = learner.train(played(rollout).team, Progress(0, 0, 0))
+        assert {"loss", "am_loss", "subgoal_k1"} <= set(found)
+        outcomes.append((found, [p for n in learner.networks().values() for p in n.parameters()]))
+    (one, mine), (other, theirs) = outcomes
+    assert {k: float(v) for k, v in one.items()} == {k: float(v) for k, v in other.items()}
+    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
 def test_a_loss_without_the_term_that_is_minimised_is_refused(pool: Path) -> None:
     rollout = make_rollout(words(pool, own(NamelessLoss)))
     with pytest.raises(OmgError, match="NamelessLoss has no term am_loss"):
-        training_of(rollout).train(*played(rollout))
+        trained(training_of(rollout), played(rollout))
 
 
 @pytest.mark.parametrize("model", ["base_am", "liam_am"])
 def test_a_training_continues_from_its_saved_state(pool: Path, model: str) -> None:
     first, second = (make_rollout(words(pool, model)) for _ in range(2))
-    batch, packing = played(first)
-    trained, other = training_of(first), training_of(second)
-    trained.train(batch, packing)
-    torch.rand(3, generator=trained.generator)
+    episodes = played(first)
+    one, other = training_of(first), training_of(second)
+    trained(one, episodes)
+    torch.rand(3, generator=one.generator)
     team_of(second).model.load_state_dict(team_of(first).model.state_dict())
-    other.load_state_dict(deepcopy(trained.state_dict()))  # moments would be shared
-    for training in (trained, other):
-        training.train(batch, packing)
+    restore(other.saved(), deepcopy(state_of(one.saved())))  # moments would be shared
+    for training in (one, other):
+        trained(training, episodes)
     weights = (team_of(rollout).model.state_dict() for rollout in (first, second))
     mine, theirs = weights
     assert all(torch.equal(mine[key], theirs[key]) for key in mine)
-    assert torch.equal(*(torch.rand(2, generator=t.generator) for t in (trained, other)))
+    assert torch.equal(*(torch.rand(2, generator=t.generator) for t in (one, other)))
 
 
 def test_moments_are_loaded_and_the_learning_rate_stays_the_configured_one(pool: Path) -> None:
     first = make_rollout(words(pool, "liam_am", "--am_lr=0.1"))
-    trained, other = training_of(first), training_of(make_rollout(words(pool, "liam_am")))
-    trained.train(*played(first))
-    state = trained.optimiser_state()
-    assert state is not None
-    other.load_optimiser_state(state)
-    found = other.optimiser_state()
-    assert found is not None
+    one, other = training_of(first), training_of(make_rollout(words(pool, "liam_am")))
+    trained(one, played(first))
+    state = state_of(one.optimisers())["am"]
+    assert state["param_groups"][0]["lr"] == 0.1
+    load_optimisers(other.optimisers(), {"am": deepcopy(state)})
+    found = state_of(other.optimisers())["am"]
     assert found["param_groups"][0]["lr"] == 0.001
     assert torch.equal(found["state"][0]["exp_avg"], state["state"][0]["exp_avg"])
 
@@ -193,4 +269,4 @@ def test_moments_are_loaded_and_the_learning_rate_stays_the_configured_one(pool:
 def test_features_carry_no_gradient(pool: Path) -> None:
     for model in ("liam_am", own(TrainedEcho)):
         rollout = make_rollout(words(pool, model))
-        assert not training_of(rollout).features(*played(rollout)).requires_grad
+        assert not features(training_of(rollout), played(rollout)).requires_grad

@@ -6,26 +6,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from omg.learners.base import blend
+from omg.config.loader import load_command_line
+from omg.learners.base import Progress, Targets
 from omg.modules.agents import AGENTS
 from omg.modules.agents.base import ActionHead
+from omg.modules.kernels.gru import GRUCore
 from omg.modules.mixers import MIXERS
-from omg.modules.recurrent import GRUCore
+from omg.registry import build_part
 
 sizes = st.integers(1, 6)
 seeds = st.integers(0, 2**32 - 1)
 
 
 def new_agent(name="rnn", *, input_dim=4, n_actions=3, hidden_dim=5, dueling=False):
-    agent = AGENTS[name](
-        input_dim=input_dim,
-        n_actions=n_actions,
-        hidden_dim=hidden_dim,
-        mlp_hidden_dims=(7, hidden_dim),
-        dueling=dueling,
-        n_agents=3,
-    )
+    given = {
+        "input_dim": input_dim,
+        "n_actions": n_actions,
+        "hidden_dim": hidden_dim,
+        "mlp_hidden_dims": (7, hidden_dim),
+        "dueling": dueling,
+        "n_agents": 3,
+    }
+    agent = build_part(AGENTS[name], named=name, args_key="agent_args", given=given, args={})
     return agent.double()
+
+
+def follow_halfway(target, source):
+    """Take over half of the weights, as target networks do."""
+    config = load_command_line(["--config=qmix", "--target_update_tau=0.5"]).config
+    before = [weight.detach().clone() for weight in target.parameters()]
+    targets = Targets(config, (target, source))
+    with torch.no_grad():
+        for weight, old in zip(target.parameters(), before, strict=True):
+            weight.copy_(old)  # a new `Targets` begins with a copy of all weights
+    targets.follow(Progress(0, 0, 0))
+    for weight, old, new in zip(target.parameters(), before, source.parameters(), strict=True):
+        torch.testing.assert_close(weight, 0.5 * old + 0.5 * new)
 
 
 def step_by_step(agent, inputs, carry, seats):
@@ -101,7 +117,7 @@ def test_a_step_without_gradient_follows_every_change_of_the_weights(dueling):
         lambda: change_by(torch.optim.Adam(agent.parameters(), lr=0.1)),
         lambda: change_by(torch.optim.RMSprop(agent.parameters(), lr=0.1, foreach=False)),
         lambda: agent.load_state_dict(other.state_dict()),
-        lambda: blend(agent, new_agent(hidden_dim=64, dueling=dueling).float(), 0.5),
+        lambda: follow_halfway(agent, new_agent(hidden_dim=64, dueling=dueling).float()),
         lambda: agent.to(torch.float64).to(torch.float32),
         lambda: agent.load_state_dict(new_agent(hidden_dim=64, dueling=dueling).state_dict()),
     ]
@@ -211,9 +227,7 @@ def test_dueling_values_average_to_the_state_value(rows, hidden, actions, seed):
 @given(batch=sizes, steps=sizes, agents=sizes, seed=seeds)
 def test_vdn_is_the_sum_over_agents(batch, steps, agents, seed):
     torch.manual_seed(seed)
-    mixer = MIXERS["vdn"](
-        n_agents=agents, state_dim=3, embed_dim=4, hypernet_layers=2, hypernet_embed=4
-    )
+    mixer = MIXERS["vdn"]()
     values = torch.randn(batch, steps, agents)
     mixed = mixer(values, torch.randn(batch, steps, 3))
     torch.testing.assert_close(mixed, sum(values[..., n : n + 1] for n in range(agents)))

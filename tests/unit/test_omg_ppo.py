@@ -8,21 +8,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from omg.components.learning_agent import learning_agent_part
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.functional.packing import Packing
+from omg.cli.train import train
+from omg.controllers.team import MultiModuleMAC
+from omg.experiment.output import read_metrics
 from omg.learners.base import Progress
-from omg.learners.omg_ppo_learner import CriticSubgoals, OMGPPOLearner
-from omg.main import train
+from omg.learners.model_training import Alternatives
+from omg.learners.ppo_learner import OMGPPOLearner
+from omg.learners.subgoal_training import SubgoalLesson, SubgoalTraining
 from omg.modules.critics.value import ValueCritic
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.storage.files import load_tensors
-from omg.telemetry.logger import read_metrics
 from omg.types import OmgError
 
 from .test_mixed_teams import CPU, SMALL, TASK, collect, make_rollout
 
 H = 4
+START = Progress(0, 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +47,22 @@ class Case:
         self.mac = rollout.mac
         config = self.mac._config
         self.learner = OMGPPOLearner(config=config, spec=rollout.env.spec, mac=self.mac, device=CPU)
-        training = self.learner._model_training
-        assert isinstance(training, CriticSubgoals)
-        self.training = training
         found = [f.episodes for f in collect(rollout, 40) if len(f.episodes) >= 2]
         self.batch = max(found, key=len)
-        self.part, self.seats = learning_agent_part(self.batch)
-        self.packing = Packing.of(self.part.filled, self.part["terminated"])
+        self.played = self.mac.trajectories(self.batch)
+        self.packing = self.played.packing
+
+    @torch.no_grad()
+    def lesson(self) -> SubgoalLesson:
+        """What the policy learns with, and the subgoals that the critic selects."""
+        training = self.learner._model
+        assert isinstance(training, SubgoalTraining)
+        return training.prepare(self.played, START, self.values)
+
+    def values(self, alternatives: Alternatives) -> torch.Tensor:
+        """The critic's, which selects by them."""
+        self.told = self.learner._alternatives(self.played, alternatives)
+        return self.told
 
 
 @pytest.mark.parametrize("mode", ["optimistic", "conservative"])
@@ -73,11 +83,11 @@ def test_selection_equals_a_brute_force_loop_over_steps_and_candidates(
     assert isinstance(values, ValueCritic)
     packing = case.packing
     with torch.no_grad():
-        feature = case.training.features(case.batch, packing)
-        chosen, ahead = case.training._selected  # type: ignore[misc]
-        rows = case.mac.rows.stored(case.batch, packing)
+        lesson = case.lesson()
+        rows = case.mac.policy.rows.stored(case.played)
         prior, _ = model.vae.encode(model.source(rows.state, rows.seats))
-        inputs = values.inputs(case.part, packing, case.seats, feature.unsqueeze(1))
+        fed = case.mac.policy.inputs.packed(case.played, lesson.feature)
+        inputs = values.inputs(case.played, fed, lesson.feature)
         for row, p in enumerate(packing.now.tolist()):
             b, t = int(packing.episode[p]), int(packing.time[p])
             last = int(case.batch.lengths[b]) - 1
@@ -88,18 +98,22 @@ def test_selection_equals_a_brute_force_loop_over_steps_and_candidates(
                 changed = inputs.clone()
                 goal = model.features(prior[q : q + 1], rows.take(torch.tensor([p])))
                 changed[p, 0, -goal.shape[1] :] = goal[0]
-                found.append(float(values(changed, packing)[p, 0]))
+                found.append(float(values(changed, case.played)[p, 0]))
+            assert case.told[row, : len(found)].tolist() == pytest.approx(found, abs=1e-5)
+            ahead, chosen = int(lesson.steps_ahead[row]), lesson.chosen[row]
             wanted = max(found) if mode == "optimistic" else min(found)
-            assert found[int(ahead[row])] == pytest.approx(wanted, abs=1e-6)
-            assert int(packing.time[chosen[row]]) == t + int(ahead[row]) + 1
-            assert int(packing.episode[chosen[row]]) == b
+            assert found[ahead] == pytest.approx(wanted, abs=1e-6)
+            assert int(packing.time[chosen]) == t + ahead + 1
+            assert int(packing.episode[chosen]) == b
 
 
 def test_the_policy_learns_with_the_subgoals_that_were_drawn_while_acting(pool: Path) -> None:
     case = Case(pool)
     model, packing = case.mac.model, case.packing
     assert isinstance(model, SubgoalModel)
-    feature = case.training.features(case.batch, packing)
+    lesson = case.lesson()
+    assert lesson.feature is not None
+    feature = lesson.feature.squeeze(1)
     drawn = packing.pack(case.batch["am_subgoal"])
     acted = packing.time < packing.length - 1
     torch.testing.assert_close(feature[acted], drawn[acted])  # ppo_omg feeds the latent
@@ -125,7 +139,7 @@ def test_an_update_trains_policy_critic_and_inference_and_leaves_the_prior_alone
         name: torch.cat([p.detach().clone().flatten() for p in part.parameters()])
         for name, part in parts.items()
     }
-    metrics = case.learner.train(case.batch, Progress(0, 0, 0))
+    metrics = case.learner.train(case.batch, START)
     for name, part in parts.items():
         after = torch.cat([p.detach().flatten() for p in part.parameters()])
         assert torch.equal(after, before[name]) is (name == "prior"), name
@@ -140,13 +154,20 @@ def test_an_update_trains_policy_critic_and_inference_and_leaves_the_prior_alone
         ("--subgoal_target=same", "Set subgoal_target=next"),
         ("--subgoal_value=max", "Set subgoal_value=mean"),
         ("--store_inference=False", "Set store_inference=true"),
-        ("--am_model=base_am", "needs am_model=omg_am"),
     ],
 )
 def test_settings_that_have_no_meaning_here_are_refused(pool: Path, word: str, remedy: str) -> None:
     with pytest.raises(OmgError) as refused:
         Case(pool, word)
     assert remedy in str(refused.value)
+
+
+def test_another_opponent_model_is_refused_before_anything_is_built(
+    pool: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(OmgError, match="omg_ppo_learner needs am_model=omg_am, not base_am"):
+        train(words(pool, "--am_model=base_am", f"--local_results_path={tmp_path}"))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("config", ["ppo_omg", "ppo_omg_tuned"])

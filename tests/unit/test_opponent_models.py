@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from omg.components.learning_agent import SeatOrder
+from omg.cli.train import train
+from omg.components.trajectories import SeatOrder, Trajectories
 from omg.config.loader import load_command_line
-from omg.controllers.multi_module import MultiModuleMAC
+from omg.controllers.team import MultiModuleMAC
+from omg.experiment.output import read_metrics
 from omg.functional.packing import Packing
-from omg.learners.base import Progress
-from omg.learners.q_learner_4am import LearningAgentQLearner
-from omg.main import train
+from omg.learners.base import Metrics, Progress
+from omg.learners.model_training import Lesson
+from omg.learners.q_learner import QLearner
 from omg.modules.opponent_models import OPPONENT_MODELS, ModelRows
 from omg.modules.opponent_models.base_am import NaiveModel
 from omg.storage.files import load_tensors
-from omg.telemetry.logger import read_metrics
 from omg.types import EnvSpec, OmgError
 
 from .test_mixed_teams import CPU, SMALL, TASK, collect, make_rollout
@@ -39,6 +41,12 @@ def words(pool: Path, model: str, *more: str) -> list[str]:
     return [*SMALL, *learn, *more, *TASK]
 
 
+def features(mac: MultiModuleMAC, played: Trajectories) -> Tensor:
+    """What the model makes of stored episodes, one row per slot and learning seat."""
+    assert mac.model is not None
+    return mac.model.unroll(mac.policy.rows.stored(played), played.rows, torch.Generator())
+
+
 def test_others_are_ordered_from_the_own_seat_on() -> None:
     values = torch.tensor([[10, 11, 12], [20, 21, 22], [30, 31, 32]])
     order = SeatOrder(replace(SPEC, n_agents=3))
@@ -54,27 +62,33 @@ def test_others_of_the_own_role_come_first_and_a_role_keeps_its_place() -> None:
     ]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_features_while_acting_are_those_learned_from(pool: Path, model: str) -> None:
-    rollout = make_rollout(words(pool, model), greedy=True)
+def words_of_all(model: str, *more: str) -> list[str]:
+    """As `words`, without others: every seat learns and models the others."""
+    return [word for word in words(Path(), model, *more) if "opponent_pool" not in word]
+
+
+@pytest.mark.parametrize(
+    ("model", "seats"),
+    [*((model, 1) for model in MODELS), *((m, 3) for m in MODELS if m != "oracle_am")],
+)
+def test_features_while_acting_are_those_learned_from(pool: Path, model: str, seats: int) -> None:
+    given = words(pool, model) if seats == 1 else words_of_all(model)
+    rollout = make_rollout(given, greedy=True)
     mac = rollout.mac
     assert isinstance(mac, MultiModuleMAC)
-    from omg.components.learning_agent import learning_agent_part
-
     for finished in collect(rollout, 30):
         batch = finished.episodes
-        packing = Packing.of(batch.filled, batch["terminated"])
-        part, seats = learning_agent_part(batch)
-        feature = mac.model.unroll(
-            mac.rows.stored(batch, packing), packing, torch.Generator()
-        ).unsqueeze(1)
+        played = mac.trajectories(batch)
+        assert played.n_seats == seats
+        feature = features(mac, played).view(len(played.packing.time), seats, -1)
         with torch.no_grad():
-            inputs = mac.policy.build_inputs(part, packing, seats, feature)
-            q = packing.unpack(mac.policy.unroll(inputs, packing))
-        q = q.masked_fill(~part["avail_actions"], -torch.inf)
+            inputs = mac.policy.inputs.packed(played, feature)
+            q = played.packing.unpack(mac.policy.unroll(inputs, played))
+        own = played.own
+        q = q.masked_fill(~own["avail_actions"], -torch.inf)
         for row in range(len(batch)):
             length = int(batch.lengths[row]) - 1
-            assert torch.equal(q[row, :length].argmax(-1), part["actions"][row, :length])
+            assert torch.equal(q[row, :length].argmax(-1), own["actions"][row, :length])
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -87,10 +101,9 @@ def test_features_do_not_depend_on_the_future(pool: Path, model: str) -> None:
     for name in ("obs", "state", "actions"):
         field = changed.raw(name)
         field[:, 5:] = field[:, 5:].flip(1)
-    packing = Packing.of(batch.filled, batch["terminated"])
     before, after = (
-        packing.unpack(mac.model.unroll(mac.rows.stored(b, packing), packing, torch.Generator()))
-        for b in (batch, changed)
+        played.packing.unpack(features(mac, played))
+        for played in map(mac.trajectories, (batch, changed))
     )
     assert torch.equal(before[:, :5], after[:, :5])
 
@@ -111,15 +124,24 @@ def rows(count: int, *, actions: torch.Tensor | None = None) -> ModelRows:
     )
 
 
+def loss_of(model: NaiveModel, given: ModelRows) -> Mapping[str, Tensor]:
+    """The model's loss of episodes that each have one of the rows as their only transition."""
+    count = len(given.seats)
+    packing = Packing.of(torch.ones(count, 2, dtype=torch.bool), torch.zeros(count, 2))
+    assert torch.equal(packing.now, torch.arange(count))
+    return model.episode_loss(given.take(torch.arange(count).repeat(2)), packing)
+
+
 def test_the_naive_model_gives_distributions_and_their_cross_entropy() -> None:
     model = NaiveModel(spec=SPEC, own_dim=5, config=CONFIG)
     actions = torch.randint(0, 4, (7, 2))
     given = rows(7, actions=actions)
-    feature = model.feature(given).view(7, 2, 4)
+    inferred = model.infer(given, torch.zeros(7, model.carry_dim), torch.Generator())
+    feature = inferred.feature.view(7, 2, 4)
     assert not feature.requires_grad
     torch.testing.assert_close(feature.sum(-1), torch.ones(7, 2))
     picked = feature.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(model.loss(given)["am_loss"], -picked.log().mean())
+    torch.testing.assert_close(loss_of(model, given)["am_loss"], -picked.log().mean())
 
 
 def test_the_naive_model_learns_a_rule_that_depends_on_the_seat() -> None:
@@ -131,9 +153,9 @@ def test_the_naive_model_learns_a_rule_that_depends_on_the_seat() -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(150):
         optimiser.zero_grad()
-        model.loss(given)["am_loss"].backward()
+        loss_of(model, given)["am_loss"].backward()
         optimiser.step()
-    assert model.loss(given)["am_accuracy"] > 0.97
+    assert loss_of(model, given)["am_accuracy"] > 0.97
 
 
 def test_the_control_shows_the_others_relative_to_oneself(pool: Path) -> None:
@@ -141,10 +163,8 @@ def test_the_control_shows_the_others_relative_to_oneself(pool: Path) -> None:
     mac = rollout.mac
     assert isinstance(mac, MultiModuleMAC)
     batch = collect(rollout, 20)[0].episodes
-    packing = Packing.of(batch.filled, batch["terminated"])
-    feature = packing.unpack(
-        mac.model.unroll(mac.rows.stored(batch, packing), packing, torch.Generator())
-    )
+    played = mac.trajectories(batch)
+    feature = played.packing.unpack(features(mac, played))
     players = batch["state"][0, 0, 6:].view(3, 3)  # two foods come first
     seat = int(batch["agent_idx"][0])
     expected = [players[(seat + k) % 3] - players[seat] for k in (1, 2)]
@@ -163,11 +183,16 @@ def test_values_send_no_gradient_into_the_model_and_the_model_learns_by_its_own_
     rollout = make_rollout(words(pool, "base_am"))
     mac = rollout.mac
     assert isinstance(mac, MultiModuleMAC)
-    learner = LearningAgentQLearner(config=mac._config, spec=rollout.env.spec, mac=mac, device=CPU)
+    learner = QLearner(config=mac._config, spec=rollout.env.spec, mac=mac, device=CPU)
     batch = collect(rollout, 40)[-1].episodes
     before = [p.clone() for p in mac.model.parameters()]
+
+    def untrained(lesson: Lesson) -> Metrics:
+        assert lesson.feature is not None
+        return {}
+
     with monkeypatch.context() as values_only:
-        values_only.setattr(learner, "_train_model", lambda batch, packing: {})
+        values_only.setattr(learner._model, "train", untrained)
         learner.train(batch, Progress(0, 0, 0))
     assert all(p.grad is None for p in mac.model.parameters())
     metrics = learner.train(batch, Progress(0, 0, 0))
@@ -180,12 +205,11 @@ def test_what_a_model_draws_while_learning_goes_on_from_the_saved_state(pool: Pa
     mac = rollout.mac
     assert isinstance(mac, MultiModuleMAC)
     learner, other = (
-        LearningAgentQLearner(config=mac._config, spec=rollout.env.spec, mac=mac, device=CPU)
-        for _ in range(2)
+        QLearner(config=mac._config, spec=rollout.env.spec, mac=mac, device=CPU) for _ in range(2)
     )
-    torch.rand(3, generator=learner._generator)
+    torch.rand(3, generator=learner._model.generator)
     other.load_state_dict(learner.state_dict())
-    ahead, same = (torch.rand(5, generator=each._generator) for each in (learner, other))
+    ahead, same = (torch.rand(5, generator=each._model.generator) for each in (learner, other))
     assert torch.equal(ahead, same)
 
 

@@ -36,29 +36,27 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from torch import nn
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.cli.train import train
+from omg.components.episodes import EpisodeBatch, environment_scheme
 from omg.components.replay_buffer import ReplayBuffer
-from omg.components.scheme import environment_scheme
 from omg.components.seeding import SeedTree
+from omg.components.trajectories import Trajectories
 from omg.config.loader import load_command_line
-from omg.controllers.model_rows import ModelRowBuilder
-from omg.controllers.multi_module import MultiModuleMAC
+from omg.controllers.team import MultiModuleMAC
 from omg.envs.foraging.env import ForagingEnv
 from omg.envs.registry import make_batched
-from omg.evaluation import testing
-from omg.functional.packing import Packing
+from omg.experiment.output import read_metrics
 from omg.functional.subgoals import gaussian_kl
 from omg.learners import LEARNERS
-from omg.learners.am_learner import PriorLearner
 from omg.learners.base import Learner, Progress
-from omg.learners.omg_learner import OMGLearner
-from omg.learners.q_learner_4am import LearningAgentQLearner
-from omg.main import train
+from omg.learners.prior import PriorLearner
+from omg.learners.q_learner import OMGLearner, QLearner
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.opponents.pool import OpponentPool
+from omg.policies.inputs import ModelRowBuilder
+from omg.runners import testing
 from omg.runners.rollout import Rollout
 from omg.storage.files import load_tensors
-from omg.telemetry.logger import read_metrics
 
 from . import odd_game
 from .odd_game import ODD
@@ -227,8 +225,8 @@ def test_4_with_the_state_as_observation_the_prior_learns_from_every_filled_slot
     assert isinstance(learner, PriorLearner)
     assert isinstance(mac.model, SubgoalModel)
     batch = unequal(rollout)
-    packing = Packing.of(batch.filled, batch["terminated"])
-    rows = mac.rows.stored(batch, packing)
+    played = mac.trajectories(batch)
+    packing, rows = played.packing, mac.policy.rows.stored(played)
     assert rows.own.shape == (int(batch.lengths.sum()), odd_game.STATE)
     divergences, places = [], []
     for row in range(len(batch)):
@@ -269,8 +267,8 @@ def test_5_the_update_of_the_condition_is_that_of_a_loop_through_all_steps(
     assert isinstance(learner, OMGLearner)
     assert isinstance(model, SubgoalModel)
     batch = unequal(rollout)
-    packing = Packing.of(batch.filled, batch["terminated"])
-    rows = mac_of(rollout).rows.stored(batch, packing)
+    played = mac_of(rollout).trajectories(batch)
+    packing, rows = played.packing, mac_of(rollout).policy.rows.stored(played)
     prior = model.vae.encode(model.source(rows.state, rows.seats))
 
     def slow(detach: bool) -> torch.Tensor:
@@ -409,7 +407,7 @@ def test_8_no_step_is_made_beside_training_and_tests(
         return result
 
     monkeypatch.setattr(ForagingEnv, "step", counting)
-    monkeypatch.setattr("omg.training.run_test", testing_only)
+    monkeypatch.setattr("omg.experiment.training.run_test", testing_only)
     run = workshop.run(words)
     steps = [r["t_env"] for r in read_metrics(run / "metrics.jsonl")]
     assert len(environments) == 2, "one for training, one for tests"
@@ -419,9 +417,7 @@ def test_8_no_step_is_made_beside_training_and_tests(
     assert steps[-1] in made.values()
 
 
-@pytest.mark.parametrize(
-    ("model", "learner"), [("naive", LearningAgentQLearner), ("subgoals", OMGLearner)]
-)
+@pytest.mark.parametrize(("model", "learner"), [("naive", QLearner), ("subgoals", OMGLearner)])
 def test_8_the_opponent_model_learns_from_the_policys_own_batch(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, model: str, learner: type[Any]
 ) -> None:
@@ -430,6 +426,7 @@ def test_8_the_opponent_model_learns_from_the_policys_own_batch(
     learned: list[EpisodeBatch] = []
     seen_by_model: list[EpisodeBatch] = []
     sample, learn, rows = ReplayBuffer.sample, learner.train, ModelRowBuilder.stored
+    judge, judging = MultiModuleMAC.judge, False
 
     def sampling(self: ReplayBuffer, *args: Any) -> EpisodeBatch:
         sampled.append(sample(self, *args))
@@ -439,13 +436,22 @@ def test_8_the_opponent_model_learns_from_the_policys_own_batch(
         learned.append(batch)
         return learn(self, batch, progress)
 
-    def building(self: ModelRowBuilder, batch: EpisodeBatch, packing: Packing) -> Any:
-        seen_by_model.append(batch)
-        return rows(self, batch, packing)
+    def building(self: ModelRowBuilder, played: Trajectories) -> Any:
+        if not judging:
+            seen_by_model.append(played.team)
+        return rows(self, played)
+
+    def judged(self: MultiModuleMAC, episodes: EpisodeBatch) -> Any:
+        nonlocal judging  # hit ratios of finished tests: nothing is learned from them
+        judging = True
+        found = judge(self, episodes)
+        judging = False
+        return found
 
     monkeypatch.setattr(ReplayBuffer, "sample", sampling)
     monkeypatch.setattr(learner, "train", learning)
     monkeypatch.setattr(ModelRowBuilder, "stored", building)
+    monkeypatch.setattr(MultiModuleMAC, "judge", judged)
     run = workshop.run(words)
     assert len(learned) == logged(run, "updates")[-1] > 3
     assert [id(batch) for batch in learned] == [id(batch) for batch in sampled]

@@ -13,28 +13,29 @@ import pytest
 import torch
 from torch import nn
 
-import omg.run
-from omg.components.scheme import Field
+import omg.experiment.run
+from omg.cli.train import train
+from omg.components.episodes import Field
+from omg.config.arguments import parse_arguments
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
-from omg.controllers import controller_class
-from omg.controllers.base import Acted, StepView
-from omg.controllers.basic import BasicMAC
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.main import plan, train
-from omg.run import Run
-from omg.runners.assembly import episode_scheme, make_rollout
-from omg.runners.builders import copies_in_training, local
+from omg.controllers.base import Acted
+from omg.controllers.team import BasicMAC, MultiModuleMAC
+from omg.experiment.run import Run
+from omg.experiment.session import prepare
+from omg.experiment.training import RunInterrupted, TrainingLoop
+from omg.policies.inputs import StepView
+from omg.runners import runner_of
+from omg.runners.assembly import episode_scheme, make_controller, make_rollout
 from omg.runners.overlap import Collector, child
 from omg.runners.overlap.process import CollectorFailedError
 from omg.runners.overlap.weights import SharedWeights, acting_networks, layout_of
 from omg.runners.rollout import Finished, Rollout
-from omg.storage.run_folder import create_run_folder
-from omg.training import RunInterrupted, TrainingLoop
-from omg.types import OmgError, RunFailedError
+from omg.storage.files import create_run_folder
+from omg.types import EnvSpec, OmgError, RunFailedError
 
-from .bench_runs import Runs, assert_same, assert_sound, records, saved
-from .overlap_bench import COUNTER, SETTINGS, SMALL, TASK, ThreadLink, run, use_threads
+from .small_runs import Runs, assert_same, assert_sound, records, saved
+from .threaded_collector import COUNTER, SETTINGS, SMALL, TASK, ThreadLink, run, use_threads
 
 CPU = torch.device("cpu")
 
@@ -63,7 +64,7 @@ class Stamped(BasicMAC):
 @contextmanager
 def collecting(config: Config, kind: type[BasicMAC] = BasicMAC) -> Iterator[Collector]:
     torch.manual_seed(5)
-    spec = local(config, 1).spec
+    spec = runner_of(config).copies(1).spec
     mac = kind(config=config, spec=spec, device=CPU)
     collector = Collector(
         ThreadLink(config), config=config, mac=mac, scheme=episode_scheme(config, spec, mac)
@@ -96,7 +97,8 @@ def assert_equal_hand_overs(one: Finished | None, other: Finished | None) -> Non
 def test_with_weights_that_do_not_change_the_steps_are_those_of_a_rollout(ahead: int) -> None:
     config = settings(f"--collect_ahead={ahead}")
     torch.manual_seed(5)
-    env = local(config, copies_in_training(config))
+    runner = runner_of(config)
+    env = runner.copies(runner.n_training)
     mac = BasicMAC(config=config, spec=env.spec, device=CPU)
     rollout = make_rollout(config, env=env, mac=mac, stream="train", device=CPU)
     env_steps = ended = 0
@@ -115,7 +117,10 @@ def test_with_weights_that_do_not_change_the_steps_are_those_of_a_rollout(ahead:
 def test_hand_over_k_is_played_with_what_was_learned_ahead_hand_overs_before_the_newest(
     ahead: int, slow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "controller_class", lambda config: Stamped)
+    def stamped(config: Config, spec: EnvSpec, device: torch.device) -> Stamped:
+        return Stamped(config=config, spec=spec, device=device)
+
+    monkeypatch.setattr(child, "make_controller", stamped)
     play = child.Host.play
 
     def slowly(host: child.Host, slot: int) -> Any:
@@ -182,8 +187,9 @@ def test_an_opponent_model_that_saves_nothing_still_acts_with_what_was_learned(
 ) -> None:
     words = ["--config=iql_am", *TASK, f"--opponent_pool={scripted_pool('random')}"]
     config = load_command_line(words).config
-    mac = controller_class(config)(config=config, spec=local(config, 1).spec, device=CPU)
+    mac = make_controller(config, runner_of(config).copies(1).spec, CPU)
     assert isinstance(mac, MultiModuleMAC)
+    assert mac.model is not None
     shared = {name for name, _, _ in layout_of(acting_networks(mac))}
     monkeypatch.setattr(type(mac.model), "files", lambda model: {})
     learned = {f"opponent model/{name}" for name, _ in mac.model.named_parameters()}
@@ -208,9 +214,9 @@ def test_without_collect_ahead_no_collector_is_started(
     def refuse(config: Config) -> None:
         raise AssertionError("started")
 
-    monkeypatch.setattr(omg.run, "CollectorProcess", refuse)
+    monkeypatch.setattr(omg.experiment.run, "CollectorProcess", refuse)
     assert settings().collect_ahead == 0
-    config, _ = plan([*SMALL, f"--local_results_path={tmp_path}"])
+    config, _ = prepare(parse_arguments([*SMALL, f"--local_results_path={tmp_path}"]))
     with Run(config, create_run_folder(config)) as made:
         assert isinstance(made.parts.rollout, Rollout)
     with pytest.raises(AssertionError, match="started"):
@@ -360,7 +366,7 @@ def test_impossible_values_are_refused(value: str) -> None:
 def test_an_evaluation_needs_no_collector(
     reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(omg.run, "CollectorProcess", None)
+    monkeypatch.setattr(omg.experiment.run, "CollectorProcess", None)
     run(tmp_path, "--collect_ahead=2", "--evaluate", f"--checkpoint_path={reference}")
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-import omg.run
+import omg.experiment.run
 from omg.config.schema import Config
+from omg.experiment.training import TrainingLoop
 from omg.runners.overlap import CollectorProcess
 from omg.runners.overlap.process import CollectorFailedError
-from omg.training import TrainingLoop
 
-from .bench_runs import assert_same, records
-from .overlap_bench import SETTINGS, SMALL, run, use_threads
+from .small_runs import assert_same, records
 from .test_worker_env import alive, no_new_memory, shared_memory_files, wait_until_gone
+from .threaded_collector import SETTINGS, SMALL, run, use_threads
 
 FAULTY = """
 import multiprocessing, os, time
@@ -51,7 +51,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[CollectorProcess]:
         found.append(CollectorProcess(config))
         return found[-1]
 
-    monkeypatch.setattr(omg.run, "CollectorProcess", start)
+    monkeypatch.setattr(omg.experiment.run, "CollectorProcess", start)
     return found
 
 
@@ -126,7 +126,7 @@ def script(tmp_path: Path) -> Path:
     words = [*SMALL, "--collect_ahead=1", "--t_max=100000000", "--run_name=long"]
     words += [f"--local_results_path={tmp_path}"]
     path = tmp_path / "script.py"
-    path.write_text(f"import sys\nfrom omg.main import main\nsys.exit(main({words!r}))\n")
+    path.write_text(f"import sys\nfrom omg.cli.train import main\nsys.exit(main({words!r}))\n")
     return path
 
 

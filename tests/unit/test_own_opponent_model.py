@@ -11,17 +11,17 @@ import pytest
 import torch
 
 import omg
+from omg.cli.train import train
 from omg.config.loader import load_command_line
-from omg.evaluation.crossplay import Plan, run_crossplay
-from omg.main import train
+from omg.evaluation.crossplay import CrossplayPlan, run_crossplay
+from omg.experiment.output import read_metrics
 from omg.modules.opponent_models import ModelRows
 from omg.modules.opponent_models.build import build_model
 from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors
-from omg.telemetry.logger import read_metrics
 from omg.types import EnvSpec, OmgError
 
-from .test_mixed_teams import SMALL, TASK
+from .test_mixed_teams import SMALL, TASK, assert_acts_as, collect, make_rollout, original
 from .test_registry import write_module
 
 EXAMPLES = Path(next(iter(omg.__path__))).parent / "examples"
@@ -112,7 +112,7 @@ def test_am_args_are_the_models_own_arguments() -> None:
     ("given", "answer"),
     [
         ([f"--am_model={EXAMPLE}", "--am_args.width=3"], "does not take am_args.width. It takes: "),
-        ([f"--am_model={EXAMPLE}", "--am_args.spec=3"], "does not take am_args.spec"),
+        ([f"--am_model={EXAMPLE}", "--am_args.spec=3"], "am_args.spec is set by omg itself"),
         (["--am_model=base_am", "--am_args.width=3"], "base_am does not take .*It takes none"),
     ],
 )
@@ -126,7 +126,7 @@ from torch import nn
 from omg.modules.opponent_models.base import MemorylessModel
 class Model(MemorylessModel):
 """
-INIT = "    def __init__(self, *, spec, own_dim, config):\n        nn.Module.__init__(self)\n"
+INIT = "    def __init__(self, *, spec, own_dim, config):\n        super().__init__()\n"
 FEATURE = "    def feature(self, rows):\n        return rows.own.new_zeros(len(rows.own), 1)\n"
 
 
@@ -135,6 +135,9 @@ FEATURE = "    def feature(self, rows):\n        return rows.own.new_zeros(len(r
     [
         (INIT + FEATURE, "has no feature_dim"),
         (INIT + "        self.feature_dim = 1\n" + FEATURE, ""),
+        (INIT.replace(", config", "") + "        self.feature_dim = 1\n" + FEATURE, ""),
+        (INIT.replace(", *, spec, own_dim, config", "") + FEATURE, "has no feature_dim"),
+        ("    feature_dim = 1\n" + FEATURE, ""),
         (
             INIT + "        self.feature_dim = 1\n        self.body = nn.Linear(2, 2)\n" + FEATURE,
             r"would not save body.weight, body.bias. Return .* from files\(\)",
@@ -157,7 +160,6 @@ FEATURE = "    def feature(self, rows):\n        return rows.own.new_zeros(len(r
             INIT.replace("config)", "config, steps)") + "        self.feature_dim = 1\n" + FEATURE,
             "needs am_args.steps",
         ),
-        (INIT.replace(", config", "") + FEATURE, "does not take config. Begin it with"),
     ],
 )
 def test_a_model_that_could_not_be_used_or_saved_is_refused(
@@ -191,10 +193,19 @@ def test_the_example_trains_saves_resumes_exactly_and_is_evaluated(
     assert meta["policy"]["am_model"] == EXAMPLE
     assert meta["policy"]["am_args"] == {"embed_dim": 6}
 
-    table = run_crossplay([whole], str(pool), Plan(splits=("heldout",), episodes=4))
+    table = run_crossplay([whole], str(pool), CrossplayPlan(splits=("heldout",), episodes=4))
     assert [cell.opponent for cell in table.cells if cell.lineup == "homologue"] == [
         "script-highest_level-0"
     ]
+
+    opponents = OpponentPool.create(tmp_path / "pool")
+    (member,) = opponents.add_run(whole)
+    assert list(member.model) == ["where_and_what"]
+    beside = [*SMALL, "--config=iql_am", f"--opponent_pool={opponents.path}", *TASK]
+    rollout = make_rollout(beside)
+    episodes = [finished.episodes for finished in collect(rollout, 30)]
+    enough = sum(int(batch.lengths.sum()) for batch in episodes) // 2
+    assert_acts_as({0: original(whole, rollout.env.spec)}, episodes, least=enough)
 
     again = words(pool, tmp_path, "--evaluate", f"--checkpoint_path={whole}")
     assert "test_return_mean" in train(again).metrics

@@ -17,21 +17,21 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-import omg.pipeline.execute
+import omg.studies.execute
 from omg.config.arguments import parse_arguments
 from omg.config.loader import available, load_command_line
-from omg.main import RESUME_MAY_CHANGE
-from omg.pipeline.decide import Decision, decide
-from omg.pipeline.display import time_left
-from omg.pipeline.execute import result_of, run_pipeline
-from omg.pipeline.locks import pipeline_lock, stop_orphans, try_lock
-from omg.pipeline.plan import Source, make_plan, saved_models
-from omg.pipeline.process import Child, start
-from omg.pipeline.spec import find_pipeline, read_spec, slug
-from omg.pipeline.state import PipelineState
-from omg.pipeline.steps import FREE, PLACES, Plan, Step
-from omg.pipeline.summary import summary_table
-from omg.pipeline.words import settings_of, to_words
+from omg.experiment.session import RESUME_MAY_CHANGE
+from omg.studies.decide import Decision, decide
+from omg.studies.display import time_left
+from omg.studies.execute import result_of, run_pipeline
+from omg.studies.locks import pipeline_lock, stop_orphans, try_lock
+from omg.studies.plan import Source, make_plan, saved_models
+from omg.studies.process import Child, start
+from omg.studies.spec import find_pipeline, read_spec, slug
+from omg.studies.state import PipelineState
+from omg.studies.steps import FREE, PLACES, Plan, Step
+from omg.studies.summary import summary_table
+from omg.studies.words import settings_of, to_words
 from omg.types import OmgError, RunFailedError
 
 STUDY: dict[str, Any] = {
@@ -485,7 +485,7 @@ def test_two_pipelines_do_not_share_a_folder(tmp_path: Path) -> None:
 HOLD = """
 import os, sys, time, signal
 from pathlib import Path
-from omg.pipeline.locks import try_lock, write_owner
+from omg.studies.locks import try_lock, write_owner
 lock = try_lock(Path(sys.argv[1]))
 write_owner(lock, os.getpid())
 print("held", flush=True)
@@ -596,7 +596,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[li
         (out / "pool").mkdir()
         return "3 to train with"
 
-    monkeypatch.setattr(omg.pipeline.execute, "build_pool", build)
+    monkeypatch.setattr(omg.studies.execute, "build_pool", build)
 
     def run(plan: Plan, *, jobs: int = 2, redo: bool = False, **fake: str) -> list[list[Any]]:
         monkeypatch.setenv("FAKE", json.dumps({k.replace("_s", "-s"): v for k, v in fake.items()}))
@@ -727,7 +727,7 @@ def test_the_folder_is_recorded_before_the_run_starts(
         assert PipelineState(small).records[step.key].status == "started"
         raise SystemExit
 
-    monkeypatch.setattr(omg.pipeline.execute, "start", killed)
+    monkeypatch.setattr(omg.studies.execute, "start", killed)
     with pytest.raises(SystemExit):
         go(small)
 

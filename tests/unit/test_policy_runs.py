@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch
 from omg.evaluation.finetune import Finetuner
 from omg.learners.base import Metrics, Progress
-from omg.learners.ppo_learner_4am import LearningAgentPPOLearner
+from omg.learners.ppo_learner import PPOLearner
 from omg.types import OmgError
 
 from .studies import make_pool, make_run
@@ -32,17 +32,17 @@ def test_fine_tuning_of_a_policy_uses_whole_waves_and_each_episode_once(
 ) -> None:
     """Four copies: of an unfinished wave the shortest episodes would come first."""
     sizes: list[int] = []
-    original = LearningAgentPPOLearner.train
+    original = PPOLearner.train
 
-    def train(self: LearningAgentPPOLearner, batch: EpisodeBatch, progress: Progress) -> Metrics:
+    def train(self: PPOLearner, batch: EpisodeBatch, progress: Progress) -> Metrics:
         sizes.append(len(batch))
         return original(self, batch, progress)
 
-    monkeypatch.setattr(LearningAgentPPOLearner, "train", train)
+    monkeypatch.setattr(PPOLearner, "train", train)
     with seated(root, "ppo", episodes=4) as agent:
         tuner = Finetuner(agent)
-        roster = agent.roster([agent.pool.member("script-random-0")])
-        assert tuner.train(roster, episodes=episodes, stream="a") == len(sizes)
+        lineup = agent.lineup([agent.pool.member("script-random-0")])
+        assert tuner.train(lineup, episodes=episodes, stream="a") == len(sizes)
     assert sum(sizes) == used
     waves = -(-episodes // 4)
     assert all(size % (episodes // waves) == 0 for size in sizes)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def test_a_reopened_pool_has_the_members_and_their_very_weights(tmp_path: Path) 
     assert found.env_args == META["env_args"]
     assert found.shapes == META["shapes"]
     assert found.policy == META["policy"]
-    state = pool.load_state(found)
+    state = pool.check_weights(found)
     assert state.keys() == network.state_dict().keys()
     assert all(torch.equal(state[key], value) for key, value in network.state_dict().items())
     assert sorted(path.name for path in pool.folder(found).iterdir()) == ["agent.th", "meta.json"]
@@ -167,7 +168,7 @@ def test_a_scripted_player_becomes_a_member_without_weights(tmp_path: Path) -> N
     assert (first.kind, first.split) == ("scripted", "heldout")
     assert first.run == second.run, "noise levels of one script must not be split"
     assert second.split == "heldout", "without a side, the run's own"
-    assert "no weights" in refusal(pool.load_state, first)
+    assert "no weights" in refusal(pool.check_weights, first)
     assert "neerest" in refusal(pool.add_script, "neerest_food")
     assert "noise" in refusal(pool.add_script, "random", noise=2.0)
 
@@ -288,7 +289,7 @@ def test_a_damaged_or_changed_file_of_weights_is_named(tmp_path: Path, damage: s
             "replaced": (tmp_path / "run" / "models" / "best" / "agent.th").read_bytes(),
         }[damage]
     )
-    assert str(path) in refusal(pool.load_state, pool.members()[0])
+    assert str(path) in refusal(pool.check_weights, pool.members()[0])
 
 
 @pytest.mark.parametrize(
@@ -341,7 +342,7 @@ def test_a_crash_between_copying_and_listing_leaves_a_pool_that_takes_the_run_ag
             pool.add_run(run)
     assert pool.folder(member("run")).parent.is_dir()
     assert OpponentPool.open(pool.path).members() == ()
-    pool.load_state(pool.add_run(run)[0])
+    pool.check_weights(pool.add_run(run)[0])
 
 
 def files_under(folder: Path) -> set[Path]:
@@ -384,13 +385,22 @@ def test_a_new_pool_is_not_made_among_other_files(tmp_path: Path) -> None:
 # --- agents that learned among others ----------------------------------------------------------
 
 
-def make_team_run(root: Path, name: str, *, am_model: str, shifted: bool | None = True) -> Path:
-    """The folder of a run that trained one agent of a mixed team."""
+def make_team_run(
+    root: Path,
+    name: str,
+    *,
+    am_model: str,
+    files: Sequence[str] = (),
+    shifted: bool | None = True,
+) -> Path:
+    """The folder of a run that trained one agent of a mixed team; `files` are its networks beside
+    the policy's."""
     folder = root / name / "models" / "100"
     policy = {**META["policy"], "am_model": am_model, "am_hidden_dim": 64}
     network = RNNAgent(input_dim=4, n_actions=3, hidden_dim=8)
     meta = {**META, "algorithm": "d3qn", "policy": policy, "env_steps": 100}
-    save_models(folder, networks={"d3qn/agent": network}, optimiser={}, meta=meta)
+    more = {f"d3qn/{file}": torch.nn.Linear(2, 2) for file in files}
+    save_models(folder, networks={"d3qn/agent": network, **more}, optimiser={}, meta=meta)
     if shifted is not None:
         (root / name / "config.yaml").write_text(f"is_agent_shift: {shifted}\n")
     return root / name
@@ -405,17 +415,73 @@ def test_an_agent_that_learned_among_others_without_a_model_becomes_a_member(
     (added,) = pool.add_run(run)
     assert added.algorithm == "d3qn"
     saved = torch.load(run / "models" / "100" / "d3qn" / "agent.th", weights_only=True)
-    state = pool.load_state(OpponentPool.open(pool.path).member(added.id))
+    state = pool.check_weights(OpponentPool.open(pool.path).member(added.id))
     assert all(torch.equal(state[key], value) for key, value in saved.items())
 
 
-def test_an_agent_that_needs_its_opponent_model_cannot_be_a_member(tmp_path: Path) -> None:
+MODELS = {
+    "base_am": ["base_am"],
+    "liam_am": ["liam_am"],
+    "omg_am": ["cond_rnn", "cvae", "fc", "vae"],
+}
+
+
+@pytest.mark.parametrize("am_model", MODELS)
+def test_an_agent_brings_its_opponent_model_with_it_and_nothing_that_playing_does_not_need(
+    tmp_path: Path, am_model: str
+) -> None:
+    run = make_team_run(tmp_path, "run", am_model=am_model, files=[*MODELS[am_model], "critic"])
+    OpponentPool.create(tmp_path / "pool").add_run(run)
+    pool = OpponentPool.open(tmp_path / "pool")
+    (found,) = pool.members()
+    assert found.policy["am_model"] == am_model
+    assert sorted(found.model) == MODELS[am_model]
+    names = {"agent.th", "meta.json", *(f"{name}.th" for name in MODELS[am_model])}
+    assert {path.name for path in pool.folder(found).iterdir()} == names
+    for name in MODELS[am_model]:
+        source = run / "models" / "100" / "d3qn" / f"{name}.th"
+        assert (pool.folder(found) / source.name).read_bytes() == source.read_bytes()
+        network = torch.nn.Linear(2, 2)
+        pool.load_weights(found, {name: network})
+        assert torch.equal(network.weight, torch.load(source, weights_only=True)["weight"])
+
+
+@pytest.mark.parametrize("damage", ["cut", "replaced", "gone"])
+@pytest.mark.parametrize("name", MODELS["omg_am"])
+def test_a_damaged_file_of_an_opponent_model_is_named(
+    tmp_path: Path, name: str, damage: str
+) -> None:
+    run = make_team_run(tmp_path, "run", am_model="omg_am", files=MODELS["omg_am"])
+    pool = OpponentPool.create(tmp_path / "pool")
+    (added,) = pool.add_run(run)
+    path = pool.folder(added) / f"{name}.th"
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        other = (pool.folder(added) / "agent.th").read_bytes()
+        path.write_bytes({"cut": content[: len(content) // 2], "replaced": other}[damage])
+    agent = RNNAgent(input_dim=4, n_actions=3, hidden_dim=8)
+    before = agent.fc1.weight.detach().clone()
+    assert str(path) in refusal(pool.check_weights, added)
+    assert str(path) in refusal(pool.load_weights, added, {"agent": agent})
+    assert torch.equal(agent.fc1.weight, before), "nothing is loaded of a damaged member"
+
+
+def test_an_opponent_model_is_looked_at_before_it_is_taken_in(tmp_path: Path) -> None:
+    run = make_team_run(tmp_path, "run", am_model="base_am", files=["base_am"])
+    (run / "models" / "100" / "d3qn" / "base_am.th").write_bytes(b"PK not weights")
+    before = files_under(tmp_path)
+    assert "base_am.th" in refusal(OpponentPool.open_or_new(tmp_path / "pool").add_run, run)
+    assert files_under(tmp_path) == before
+
+
+def test_an_agent_that_looks_ahead_in_its_own_games_cannot_be_a_member(tmp_path: Path) -> None:
     pool = OpponentPool.open_or_new(tmp_path / "pool")
-    run = make_team_run(tmp_path, "run", am_model="omg_am")
-    text = refusal(pool.add_run, run)
-    assert "the learning agent of a mixed team with am_model=omg_am" in text
-    assert "needs that opponent model" in text
-    assert "am_model=none_am" in text
+    text = refusal(pool.add_run, make_team_run(tmp_path, "run", am_model="oracle_am"))
+    assert "am_model=oracle_am" in text
+    assert "cannot be somebody's opponent" in text
+    assert not pool.path.exists()
 
 
 def test_an_agent_that_learned_in_one_seat_cannot_be_a_member(tmp_path: Path) -> None:

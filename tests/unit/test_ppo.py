@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.cli.train import train
+from omg.components.episodes import EpisodeBatch
 from omg.components.running_stats import RunningStats
+from omg.components.trajectories import Trajectories
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
-from omg.controllers.basic import BasicMAC
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.functional.gae import generalised_advantages
+from omg.controllers.team import BasicMAC, MultiModuleMAC
 from omg.functional.packing import Packing
+from omg.functional.returns import generalised_advantages
 from omg.learners.base import Progress
 from omg.learners.ppo_learner import (
     PPOLearner,
@@ -29,9 +30,7 @@ from omg.learners.ppo_learner import (
     explained_variance,
     value_error,
 )
-from omg.learners.ppo_learner_4am import LearningAgentPPOLearner
-from omg.main import train
-from omg.modules.critics import CRITICS
+from omg.modules.critics import build_critic
 from omg.modules.critics.value import ValueCritic
 from omg.storage.files import load_tensors
 from omg.types import OmgError
@@ -60,8 +59,11 @@ def some_episodes(
     )
 
 
-def packed(batch: EpisodeBatch) -> Packing:
-    return Packing.of(batch.filled, batch.raw("terminated"))
+@torch.no_grad()
+def valued(learner: PPOLearner, played: Trajectories) -> Tensor:
+    """The critic's outputs, [P, n]."""
+    fed = learner._policy.inputs.packed(played)
+    return learner.values(learner.values.critic.inputs(played, fed), played)
 
 
 def weights(learner: PPOLearner) -> Tensor:
@@ -194,10 +196,7 @@ def slow_gradient(
             chosen = policy[torch.arange(n_agents), batch["actions"][b, t]]
             logs.append(chosen.log())
             entropies.append(-(policy * policy.log()).sum(-1))
-        alone = batch[[b]]
-        packing = packed(alone)
-        with torch.no_grad():
-            values = learner.values(learner.values.critic.inputs(alone, packing), packing)
+        values = valued(learner, mac.trajectories(batch[[b]]))
         for n in range(n_agents):
             advantages.append(
                 slow_advantages(
@@ -248,18 +247,18 @@ def test_old_log_probabilities_are_those_of_the_distribution_that_acted(
     """Acting steps through each episode; the learner unrolls all of them, in minibatches too."""
     _, mac, learner = make(*words)
     batch = some_episodes(3)
-    packing, progress = packed(batch), Progress(30_000, 0, 0)
-    experience, _ = learner.experience(batch, packing, progress)
+    progress = Progress(30_000, 0, 0)
+    experience, _ = learner.experience(mac.trajectories(batch), progress)
     chosen = torch.tensor([3, 1])
     part = experience.part(chosen)
     agents = torch.arange(2)
-    old, old_part = packing.unpack(experience.log_probs), part.packing.unpack(part.log_probs)
+    old, old_part = (some.arranged.packing.unpack(some.log_probs) for some in (experience, part))
     again, _ = learner._evaluate(part, progress)
-    torch.testing.assert_close(part.log_probs[part.packing.now], again)
+    torch.testing.assert_close(part.log_probs[part.now], again)
     for b in range(len(batch)):
         hidden = torch.zeros(2, mac.policy.network.carry_dim)
         for t in range(int(batch.filled[b].sum()) - 1):
-            inputs = mac.policy.build_inputs(batch[[b]], packed(batch[[b]]))[t]
+            inputs = mac.policy.inputs.packed(mac.trajectories(batch[[b]]))[t]
             outputs, hidden = mac.policy.network.step(inputs, hidden, agents)
             chances = mac.policy.selector.probabilities(  # type: ignore[attr-defined]
                 outputs, batch["avail_actions"][b, t].bool(), env_steps=30_000
@@ -320,12 +319,10 @@ def test_running_statistics_are_those_of_all_numbers_at_once(
 
 
 def test_the_returns_statistics_count_transitions_and_no_padding() -> None:
-    _, _, learner = make()
+    _, mac, learner = make()
     batch = some_episodes(4, count=7)
-    packing = packed(batch)
-    with torch.no_grad():
-        values = learner.values(learner.values.critic.inputs(batch, packing), packing)
-    table = packing.unpack(values).numpy()
+    played = mac.trajectories(batch)
+    table = played.packing.unpack(valued(learner, played)).numpy()
     returns = []
     for b in range(7):
         length = int(batch.filled[b].sum()) - 1
@@ -343,13 +340,13 @@ def test_the_returns_statistics_count_transitions_and_no_padding() -> None:
 
 
 def test_standardised_advantages_have_mean_zero_and_deviation_one_over_transitions() -> None:
-    batch = some_episodes(4)
-    experience, found = make()[2].experience(batch, packed(batch), START)
-    valid = experience.advantages[experience.packing.now]
+    played = Trajectories.of(some_episodes(4))
+    experience, found = make()[2].experience(played, START)
+    valid = experience.advantages[experience.now]
     assert valid.mean().abs() < 1e-5
     torch.testing.assert_close(valid.std(correction=0), torch.ones(()), atol=1e-3, rtol=0)
-    raw, _ = make("--standardise_advantages=False")[2].experience(batch, packed(batch), START)
-    deviation = raw.advantages[raw.packing.now].std(correction=0)
+    raw, _ = make("--standardise_advantages=False")[2].experience(played, START)
+    deviation = raw.advantages[raw.now].std(correction=0)
     torch.testing.assert_close(deviation, found["advantage_std"])
 
 
@@ -402,17 +399,16 @@ def test_agents_that_change_places_teach_the_same(seed: int) -> None:
 def test_minibatches_hold_every_episode_once_and_nothing_else(critic: str, policy: str) -> None:
     words = (f"--critic={critic}", f"--policy_model={policy}", "--ppo_minibatches=3")
     _, _, learner = make(*words)
-    batch = some_episodes(5, count=8)
-    experience, _ = learner.experience(batch, packed(batch), START)
+    experience, _ = learner.experience(Trajectories.of(some_episodes(5, count=8)), START)
     parts = list(learner._minibatches(experience))
     assert sorted(len(part.filled) for part in parts) == [2, 3, 3]
-    assert sum(len(part.packing.now) for part in parts) == len(experience.packing.now)
-    seen = torch.cat([part.targets[part.packing.now].flatten() for part in parts]).sort().values
-    whole = experience.targets[experience.packing.now].flatten().sort().values
+    assert sum(len(part.now) for part in parts) == len(experience.now)
+    seen = torch.cat([part.targets[part.now].flatten() for part in parts]).sort().values
+    whole = experience.targets[experience.now].flatten().sort().values
     assert torch.equal(seen, whole)
     for part in parts:  # an episode's values do not depend on its company
         with torch.no_grad():
-            alone = learner.values(part.critic_inputs, part.packing)
+            alone = learner.values(part.critic_inputs, part.arranged)
         torch.testing.assert_close(alone, part.predicted, atol=1e-6, rtol=1e-4)
 
 
@@ -430,19 +426,19 @@ def test_the_own_critic_is_fed_what_the_policy_is_fed(words: tuple[str, ...]) ->
     config = load_command_line(["--config=ippo", "--env-config=foraging", *words]).config
     spec = replace(mdps.SPEC, obs_scale=0.5, state_scale=0.25)
     mac = BasicMAC(config=config, spec=spec, device=CPU)
-    critic = CRITICS["ac"](config=config, spec=spec)
-    batch = some_episodes(6)
-    expected = mac.policy.build_inputs(batch, packed(batch))
-    assert torch.equal(critic.inputs(batch, packed(batch)), expected)
+    learner = PPOLearner(config=config, spec=spec, mac=mac, device=CPU)
+    played = mac.trajectories(some_episodes(6))
+    found = learner.experience(played, START)[0].critic_inputs
+    assert torch.equal(found, mac.policy.inputs.packed(played))
 
 
 def test_the_central_critic_is_fed_the_scaled_state_and_the_seat() -> None:
     config = load_command_line(["--config=mappo", "--env-config=foraging"]).config
     spec = replace(mdps.SPEC, obs_scale=0.5, state_scale=0.25)
-    batch = some_episodes(6, alg="mappo")
-    packing = packed(batch)
-    found = CRITICS["cv"](config=config, spec=spec).inputs(batch, packing)
-    state = packing.pack(batch["state"]) * 0.25
+    played = Trajectories.of(some_episodes(6, alg="mappo"))
+    state = played.pack("state") * 0.25
+    fed = torch.zeros(len(state), 2, 7)  # what the policy sees is not what it is fed
+    found = build_critic(config, spec, input_dim=7).inputs(played, fed)
     for seat in range(2):
         assert torch.equal(found[:, seat, :2], state)
         assert torch.equal(found[:, seat, 2:], torch.eye(2)[seat].expand(len(state), 2))
@@ -454,26 +450,26 @@ def test_alternative_features_are_valued_as_if_they_had_been_there(policy: str) 
     torch.manual_seed(0)
     words = ["--config=mappo", "--env-config=foraging", f"--policy_model={policy}"]
     config = load_command_line(words).config
-    critic = CRITICS["cv"](config=config, spec=mdps.SPEC, feature_dim=3)
+    critic = build_critic(config, mdps.SPEC, input_dim=7, feature_dim=3)
     assert isinstance(critic, ValueCritic)
-    batch = some_episodes(6, alg="mappo")
-    packing = packed(batch)
+    played = Trajectories.of(some_episodes(6, alg="mappo"))
+    packing = played.packing
     slots = len(packing.episode)
     base, other = torch.randn(2, slots, 2, 3)
-    plain = critic.inputs(batch, packing)
+    plain = critic.inputs(played, torch.zeros(slots, 2, 7))
     with torch.no_grad():
-        _, hidden = critic.unroll_states(torch.cat([plain, base], -1), packing)
+        _, hidden = critic.unroll_states(torch.cat([plain, base], -1), played)
         before = packing.previous(hidden).flatten(0, 1)
         both = torch.stack([base, other], 2).flatten(0, 1)
         found = critic.variants(plain.flatten(0, 1), both, before).view(slots, 2, 2)
         for step in (0, 2):
             there = (packing.time == step).view(-1, 1, 1)
             feature = torch.where(there, other, base)
-            expected = critic(torch.cat([plain, feature], -1), packing)
+            expected = critic(torch.cat([plain, feature], -1), played)
             at = packing.time == step
             torch.testing.assert_close(found[at][..., 1], expected[at], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(
-            found[..., 0], critic(torch.cat([plain, base], -1), packing), atol=1e-5, rtol=1e-4
+            found[..., 0], critic(torch.cat([plain, base], -1), played), atol=1e-5, rtol=1e-4
         )
 
 
@@ -483,8 +479,10 @@ def test_alternative_features_are_valued_as_if_they_had_been_there(policy: str) 
 def play(mac: BasicMAC, rng: np.random.Generator, *, ending: str, common: bool) -> EpisodeBatch:
     """Episodes of the two-state game, played by the (memoryless) policy."""
     batch = mdps.episodes(rng, 16, ending=ending, common=common, padded=True)
+    played = mac.trajectories(batch)
     with torch.no_grad():
-        chances = mac.unroll(batch)[..., :2].softmax(-1).numpy()
+        outputs = mac.policy.unroll(mac.policy.inputs.packed(played), played)
+    chances = played.packing.unpack(outputs)[..., :2].softmax(-1).numpy()
     acts = batch.filled.clone()
     acts[:, :-1] &= batch.filled[:, 1:]
     acts[:, -1] = False
@@ -521,15 +519,13 @@ def test_critic_and_policy_reach_what_was_solved_by_hand(
     for update in range(40):
         batch = play(mac, rng, ending=ending, common=common)
         learner.train(batch, Progress(update, update, update))
-    batch = play(mac, rng, ending=ending, common=common)
-    packing = packed(batch)
+    played = mac.trajectories(play(mac, rng, ending=ending, common=common))
+    values = learner.values.restored(valued(learner, played))
     with torch.no_grad():
-        inputs = learner.values.critic.inputs(batch, packing)
-        values = learner.values.restored(learner.values(inputs, packing))
-        outputs = mac.policy.unroll(mac.policy.build_inputs(batch, packing), packing)
-    now = packing.now
+        outputs = mac.policy.unroll(mac.policy.inputs.packed(played), played)
+    now = played.packing.now
     assert outputs[now][..., :2].softmax(-1)[..., 0].min() > 0.99
-    state = packing.pack(batch["state"])[now].argmax(-1)
+    state = played.now("state").argmax(-1)
     expected = torch.from_numpy(mdps.VALUES[ending]).float()[state] * (1.0 if common else 0.5)
     error = (values[now] - expected.unsqueeze(1)).abs()
     assert error.max() < 0.05
@@ -595,7 +591,7 @@ def pool(scripted_pool: Callable[..., Path]) -> Path:
 
 def seated(
     pool: Path, alg: str, *words: str
-) -> tuple[LearningAgentPPOLearner, MultiModuleMAC, list[EpisodeBatch]]:
+) -> tuple[PPOLearner, MultiModuleMAC, list[EpisodeBatch]]:
     """A learning agent and some episodes it played."""
     given_words = [*SMALL, f"--config={alg}", f"--opponent_pool={pool}", *words]
     rollout = make_rollout([*given_words, *TASK])
@@ -603,7 +599,7 @@ def seated(
     assert isinstance(mac, MultiModuleMAC)
     config = load_command_line([*given_words, *TASK]).config
     torch.manual_seed(1)
-    learner = LearningAgentPPOLearner(config=config, spec=rollout.env.spec, mac=mac, device=CPU)
+    learner = PPOLearner(config=config, spec=rollout.env.spec, mac=mac, device=CPU)
     return learner, mac, [f.episodes for f in collect(rollout, 30)]
 
 
@@ -634,37 +630,42 @@ def test_the_learning_agent_learns_its_own_seat_only(pool: Path, policy: str, cr
 
 
 def test_the_critic_is_told_the_seat_of_the_learning_agent(pool: Path) -> None:
-    learner, _, batches = seated(pool, "ppo", "--critic=cv")
+    learner, mac, batches = seated(pool, "ppo", "--critic=cv")
     batch = batches[0]
-    part, seats = learner._own_part(batch)
-    packing = packed(part)
-    inputs = learner.values.critic.inputs(part, packing, seats)
+    played = mac.trajectories(batch)
+    inputs = learner.experience(played, START)[0].critic_inputs
     assert len(set(batch["agent_idx"].tolist())) > 1
     told = inputs[:, 0, -3:].argmax(-1)
-    assert torch.equal(told, batch["agent_idx"][packing.episode])
+    assert torch.equal(told, batch["agent_idx"][played.packing.episode])
     assert (inputs[:, 0, -3:].sum(-1) == 1).all()
 
 
 def test_a_minibatch_keeps_the_seats_of_its_episodes(pool: Path) -> None:
     """With weights per seat the old probabilities come out again only in the right seats."""
-    learner, _, batches = seated(pool, "ppo", "--policy_model=idv_rnn")
-    part, seats = learner._own_part(batches[0])
-    experience, _ = learner.experience(part, packed(part), START, seats=seats)
+    learner, mac, batches = seated(pool, "ppo", "--policy_model=idv_rnn")
+    played = mac.trajectories(batches[0])
+    experience, _ = learner.experience(played, START)
+    seats = played.seats
     assert seats is not None
-    chosen = torch.arange(len(part)).flip(0)[:3]
+    chosen = torch.arange(len(seats)).flip(0)[:3]
     assert not torch.equal(seats[chosen], seats[:3])
     some = experience.part(chosen)
     again, _ = learner._evaluate(some, START)
-    torch.testing.assert_close(some.log_probs[some.packing.now], again)
+    torch.testing.assert_close(some.log_probs[some.now], again)
 
 
 def test_all_epochs_see_the_features_from_before_the_model_learned(
     pool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner, mac, batches = seated(pool, "ppo_am")
-    batch, packing = batches[0], packed(batches[0])
-    width = mac.model.feature_dim
-    expected = learner._model_training.features(batch, packing)
+    played, width = mac.trajectories(batches[0]), mac.policy.feature_dim
+
+    def told() -> Tensor:
+        lesson = learner._model.prepare(played, START, lambda alternatives: alternatives.fed)
+        assert lesson.feature is not None
+        return lesson.feature.squeeze(1)
+
+    expected = told()
     fed: list[Tensor] = []
     unroll = mac.policy.unroll
     monkeypatch.setattr(
@@ -672,10 +673,10 @@ def test_all_epochs_see_the_features_from_before_the_model_learned(
         "unroll",
         lambda x, *a, **k: (fed.append(x[:, 0, -width:]), unroll(x, *a, **k))[1],
     )
-    metrics = learned(learner, batch)
+    metrics = learned(learner, batches[0])
     assert len(fed) == 1 + 10  # once for the old probabilities, then every epoch
     assert all(torch.equal(feature, expected) for feature in fed)
-    assert not torch.equal(learner._model_training.features(batch, packing), expected)
+    assert not torch.equal(told(), expected)
     assert "am_loss" in metrics
 
 

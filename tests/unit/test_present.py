@@ -1,22 +1,22 @@
-"""`am_present` beyond the policy: the critic sees it, pools and older checkpoints are told."""
+"""`am_present` beyond the policy: critics, members of pools and older checkpoints."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from omg.components.learning_agent import learning_agent_part
-from omg.learners.ppo_learner_4am import LearningAgentPPOLearner
+from omg.cli.train import train
+from omg.components.trajectories import SEAT
+from omg.learners.base import Progress
+from omg.learners.ppo_learner import PPOLearner
 from omg.opponents.pool import OpponentPool
-from omg.storage.models import check_meta
+from omg.storage.models import check_meta, load_networks
 from omg.types import OmgError
 
 from .test_liam import features, played, pool, team_of, words  # noqa: F401 - pool is a fixture
-from .test_mixed_teams import CPU, make_rollout
-from .test_pool import make_team_run
+from .test_mixed_teams import CPU, collect, make_rollout
 from .test_storage import META, save
 
 
@@ -25,25 +25,40 @@ def test_the_critic_of_the_agents_view_sees_the_present_too(pool: Path) -> None:
     ppo = ["--config=ppo", "--am_present=True"]
     plain = [word for word in words(pool) if word != "--config=iql_am"]
     rollout = make_rollout([*ppo, *plain])
-    team = team_of(rollout)
-    learner = LearningAgentPPOLearner(
-        config=team._config, spec=rollout.env.spec, mac=team, device=CPU
-    )
-    batch, packing = played(rollout)
-    part, seats = learning_agent_part(batch)
-    inputs = learner.values.critic.inputs(part, packing, seats).squeeze(1)
-    assert torch.equal(inputs[:, -6:], features(control, batch, packing))
-    assert torch.equal(inputs, team.policy.build_inputs(part, packing, seats).squeeze(1))
+    team, episodes = team_of(rollout), played(rollout)
+    learner = PPOLearner(config=team._config, spec=rollout.env.spec, mac=team, device=CPU)
+    inputs = learner.experience(episodes, Progress(0, 0, 0))[0].critic_inputs
+    assert torch.equal(inputs[:, 0, -6:], features(control, episodes))
+    assert torch.equal(inputs, team.policy.inputs.packed(episodes))
 
 
-def test_a_policy_that_is_fed_the_present_cannot_be_a_member(tmp_path: Path) -> None:
-    run = make_team_run(tmp_path, "run", am_model="none_am")
-    (path,) = run.glob("models/*/meta.json")
-    meta = json.loads(path.read_text())
-    meta["policy"]["am_present"] = True
-    path.write_text(json.dumps(meta))
-    with pytest.raises(OmgError, match="am_present=true"):
-        OpponentPool.open_or_new(tmp_path / "pool").add_run(run)
+@pytest.mark.parametrize("model", ["none_am", "liam_am"])
+def test_a_member_that_is_fed_the_present_plays_as_it_did_when_it_learned(
+    pool: Path,  # noqa: F811
+    tmp_path: Path,
+    model: str,
+) -> None:
+    given = (f"--am_model={model}", "--am_present=True")
+    train(words(pool, *given, f"--local_results_path={tmp_path}", "--run_name=run"))
+    OpponentPool.create(tmp_path / "pool").add_run(tmp_path / "run")
+    agent = team_of(make_rollout(words(pool, *given)))
+    load_networks(tmp_path / "run" / "models" / "last", agent.networks())
+    rollout = make_rollout(words(tmp_path / "pool", "--am_model=none_am"))
+    met = set()
+    for finished in collect(rollout, 40):
+        episodes = finished.episodes
+        for seat in range(3):
+            seen = episodes.copy()
+            seen.raw(SEAT)[:] = seat
+            own = agent.trajectories(seen)
+            with torch.no_grad():
+                inputs = agent.policy.inputs.packed(own, features(agent, own).unsqueeze(1))
+                q = agent.policy.unroll(inputs, own)[own.packing.now]
+            best = q.masked_fill(~own.now("avail_actions"), -torch.inf).argmax(-1)
+            member = (episodes[SEAT] != seat)[own.packing.episode[own.packing.now]]
+            assert torch.equal(best[member], own.now("actions")[member])
+            met |= {seat} if bool(member.any()) else set()
+    assert met == {0, 1, 2}
 
 
 def test_weights_from_before_the_setting_existed_count_as_trained_without(tmp_path: Path) -> None:

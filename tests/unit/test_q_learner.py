@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
-from omg.controllers.basic import BasicMAC
-from omg.functional.packing import Packing
+from omg.controllers.team import BasicMAC
 from omg.learners.base import Progress
-from omg.learners.q_learner import QLearner
+from omg.learners.model_training import Lesson
+from omg.learners.q_learner import QLearner, Update
 from omg.types import OmgError
 
 from . import mdps
@@ -31,6 +31,12 @@ def make(*words: str, alg: str = "qmix") -> tuple[Config, BasicMAC, QLearner]:
     return config, mac, QLearner(config=config, spec=mdps.SPEC, mac=mac, device=CPU)
 
 
+def unrolled(mac: BasicMAC, batch: EpisodeBatch) -> torch.Tensor:
+    """Values of whole episodes, [B, T, N, A]; zeros in the padding."""
+    played = mac.trajectories(batch)
+    return played.packing.unpack(mac.policy.unroll(mac.policy.inputs.packed(played), played))
+
+
 def learned_values(mac: BasicMAC, learner: QLearner) -> np.ndarray:
     """Q[state, a_1, a_2] (mixed) or Q[agent, state, a] (independent) of the trained networks."""
     views = torch.eye(2)
@@ -44,7 +50,7 @@ def learned_values(mac: BasicMAC, learner: QLearner) -> np.ndarray:
     batch.update({"state": views[:, None], "obs": views[:, None, None].expand(2, 1, 2, 2)})
     assert batch.filled.all()
     with torch.no_grad():
-        q = mac.unroll(batch)[:, 0, :, :2]  # [state, agent, action]
+        q = unrolled(mac, batch)[:, 0, :, :2]  # [state, agent, action]
         if learner.mixer is None:
             return q.transpose(0, 1).numpy()
         joint = [
@@ -110,7 +116,7 @@ def test_recurrent_agent_with_rmsprop_reaches_the_values_solved_by_hand() -> Non
         learner.train(batch, Progress(update, update, update))
     batch = mdps.episodes(rng, 64, ending="truncated", common=True, padded=False)
     with torch.no_grad():
-        q = mac.unroll(batch).gather(-1, batch["actions"].unsqueeze(-1)).squeeze(-1).sum(-1)
+        q = unrolled(mac, batch).gather(-1, batch["actions"].unsqueeze(-1)).squeeze(-1).sum(-1)
     state = batch["state"].argmax(-1)
     expected = torch.from_numpy(mdps.team_values("truncated"))
     a = batch["actions"]
@@ -176,9 +182,9 @@ def test_whole_sequence_targets_loss_and_gradient_equal_a_slow_per_step_referenc
     )
     slow, slow_loss = slow_targets(config, mac, learner, batch)
     slow_grads = torch.autograd.grad(slow_loss, learner._parameters)
-    packing = Packing.of(batch.filled, batch["terminated"])
-    inputs = mac.policy.build_inputs(batch, packing)
-    fast = learner.targets(batch, packing, inputs, mac.policy.unroll(inputs, packing))
+    played = mac.trajectories(batch)
+    update, packing = Update(mac.policy, played), played.packing
+    fast = learner.targets(update, update.unroll(None), Lesson(played))
     assert len(packing.now) == int((~slow[..., 0].isnan()).sum())
     expected = slow[packing.episode[packing.now], packing.time[packing.now]]
     torch.testing.assert_close(fast, expected, atol=1e-5, rtol=1e-5)

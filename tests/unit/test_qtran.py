@@ -10,19 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.scheme import environment_scheme
+from omg.cli.train import train
+from omg.components.episodes import EpisodeBatch, environment_scheme
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
-from omg.controllers.basic import BasicMAC
+from omg.controllers.team import BasicMAC
+from omg.experiment.output import read_metrics
 from omg.functional.packing import Packing
 from omg.learners import LEARNERS
 from omg.learners.base import Progress
 from omg.learners.qtran_learner import QtranLearner
-from omg.main import train
 from omg.modules.mixers.qtran import QtranBase
 from omg.storage.files import load_tensors
-from omg.telemetry.logger import read_metrics
 from omg.types import OmgError
 
 from . import mdps

@@ -11,10 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch, Field, Scheme
 from omg.components.replay_buffer import ReplayBuffer
-from omg.components.scheme import Field, Scheme
-from omg.components.transforms import OneHot
 from omg.types import OmgError
 
 SCHEME = Scheme(
@@ -26,7 +24,6 @@ SCHEME = Scheme(
         "number": Field(dtype=torch.int64, episode_const=True),
     },
     groups={"agents": 2},
-    derived={"actions_onehot": ("actions", OneHot(4))},
 )
 LONGEST = 7
 

@@ -16,17 +16,18 @@ import numpy as np
 import pytest
 
 from omg.config.loader import load_command_line
-from omg.evaluation.curves import band, read_curve
-from omg.evaluation.report import collect, render, write_report
-from omg.evaluation.report.axes import nice_ticks
-from omg.evaluation.report.charts import thinned
-from omg.evaluation.report.formats import read_crossplay, read_replay
-from omg.evaluation.report.html import number
-from omg.evaluation.report.methods import ASIDE, command, settings
-from omg.evaluation.report.page import asset
-from omg.evaluation.report.replays import hits
-from omg.evaluation.report.runs import final_accuracy, find_runs, read_run
+from omg.evaluation.curves import band
+from omg.experiment.series import read_curve
 from omg.functional.subgoals import hit_ratio
+from omg.report import collect, render, write_report
+from omg.report.axes import nice_ticks
+from omg.report.charts import thinned
+from omg.report.formats import read_crossplay, read_replay
+from omg.report.html import number
+from omg.report.methods import ASIDE, command, settings
+from omg.report.page import asset
+from omg.report.replays import hits
+from omg.report.runs import final_accuracy, find_runs, read_run
 from omg.types import OmgError, RunFailedError
 from tests.unit.report_data import (
     Shape,
@@ -713,7 +714,7 @@ def test_the_old_page_survives_a_failed_write(
 def test_style_and_script_are_shipped_with_the_package() -> None:
     listed = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     for suffix in ("css", "js"):
-        assert f'"evaluation/report/*.{suffix}"' in listed
+        assert f'"report/*.{suffix}"' in listed
     assert "</script" not in asset("report.js")
     assert "</style" not in asset("style.css")
 

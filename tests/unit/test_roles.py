@@ -9,24 +9,25 @@ import numpy as np
 import pytest
 import torch
 
-from omg.components.learning_agent import seats_part
-from omg.components.scheme import environment_scheme
+from omg.cli.train import train
+from omg.components.episodes import environment_scheme
 from omg.components.seeding import SeedTree
+from omg.components.trajectories import seats_part
 from omg.config.loader import load_command_line
-from omg.controllers import controller_class
-from omg.controllers.basic import BasicMAC
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.controllers.role import RoleMAC
-from omg.controllers.roster import build_roster, pool_roster
+from omg.controllers.team import BasicMAC, MultiModuleMAC
 from omg.envs import make_batched
-from omg.evaluation.crossplay import Plan, run_crossplay, tasks_of
+from omg.evaluation.crossplay import CrossplayPlan, run_crossplay, tasks_of
 from omg.learners import LEARNERS
 from omg.learners.base import Progress
-from omg.main import train
+from omg.opponents.building import agent_lineup, pool_lineup
+from omg.opponents.lineups import LineUp, OneLearns, RoleLearns
 from omg.opponents.pool import OpponentPool
+from omg.runners.assembly import make_controller
 from omg.runners.rollout import Finished, Rollout, team_reward
 from omg.storage.files import load_tensors
 from omg.types import OmgError, RunFailedError
+
+from .test_mixed_teams import unrolled
 
 CPU = torch.device("cpu")
 GAME = [
@@ -53,17 +54,25 @@ def config_of(*words: str):
     return load_command_line([*GAME, *words]).config
 
 
-def roster_of(pool: Path, *words: str, prey: int = 1):
+def lineup_of(pool: Path, *words: str, prey: int = 1) -> OneLearns:
     config = config_of(f"--opponent_pool={pool}", f"--env_args.n_prey={prey}", *words)
     spec = make_batched("predator_prey", dict(config.env_args), n_copies=1).spec
-    return build_roster(config, spec, CPU)
+    lineup = agent_lineup(config, spec, CPU)
+    assert isinstance(lineup, OneLearns)
+    return lineup
+
+
+def names_of(lineup: LineUp) -> tuple[str, ...]:
+    """The players by their number."""
+    assert lineup.players is not None
+    return lineup.players.names
 
 
 def rollout_of(*words: str, greedy: bool = False) -> Rollout:
     config = config_of(*words)
     env = make_batched("predator_prey", dict(config.env_args), n_copies=4)
     torch.manual_seed(1)
-    mac = controller_class(config)(config=config, spec=env.spec, device=CPU)
+    mac = make_controller(config, env.spec, CPU)
     scheme = environment_scheme(env.spec, common_reward=config.common_reward, buffer_dtype="auto")
     return Rollout(
         env=env,
@@ -97,9 +106,9 @@ def test_members_know_the_roles_they_play(pool: Path) -> None:
 @pytest.mark.parametrize("mode", ["mixed", "homologue"])
 @pytest.mark.parametrize("role", ["predator", "prey"])
 def test_everybody_sits_where_they_can_play(pool: Path, mode: str, role: str) -> None:
-    roster = roster_of(pool, f"--lineup_mode={mode}", f"--learning_role={role}", prey=2)
-    shift = np.arange(300) % len(roster.own_seats)
-    seats, members = roster.line_up(shift, np.random.default_rng(1))
+    lineup = lineup_of(pool, f"--lineup_mode={mode}", f"--learning_role={role}", prey=2)
+    shift = np.arange(300) % len(lineup.own_seats)
+    seats, members = lineup.line_up(shift, np.random.default_rng(1))
     roles = ("predator",) * 3 + ("prey",) * 2
     assert set(seats) == {n for n, name in enumerate(roles) if name == role}
     assert (members[np.arange(300), seats] == -1).all()
@@ -107,7 +116,7 @@ def test_everybody_sits_where_they_can_play(pool: Path, mode: str, role: str) ->
     for seat, name in enumerate(roles):
         sitting = members[seats != seat, seat]
         assert (sitting >= 0).all()
-        found = {str(roster.names[m]).split("-")[1] for m in sitting}
+        found = {names_of(lineup)[m].split("-")[1] for m in sitting}
         assert found == able[name]  # all of them, and nobody else
 
 
@@ -120,10 +129,10 @@ def test_the_learning_seat_goes_round_in_its_role_only(pool: Path) -> None:
 
 
 def test_the_prior_is_trained_on_members_that_play_the_agents_role(pool: Path) -> None:
-    roster = roster_of(pool, "--learning_role=prey")
-    seats, members = roster.line_up(np.zeros(200, np.int64), np.random.default_rng(1))
-    filled = roster.fill(seats, members, np.random.default_rng(2))
-    assert {roster.names[m].split("-")[1] for m in filled[:, 3]} == {"flee", "orbit", "random"}
+    lineup = lineup_of(pool, "--learning_role=prey")
+    seats, members = lineup.line_up(np.zeros(200, np.int64), np.random.default_rng(1))
+    filled = lineup.fill(seats, members, np.random.default_rng(2))
+    assert {names_of(lineup)[m].split("-")[1] for m in filled[:, 3]} == {"flee", "orbit", "random"}
 
 
 def test_a_role_without_players_is_refused(tmp_path: Path) -> None:
@@ -146,7 +155,7 @@ def test_scripts_of_another_game_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OmgError, match="no scripted forager called 'flee'"):
         made.add_script("flee")
     with pytest.raises(OmgError, match="plays env=foraging, this run uses env=predator_prey"):
-        roster_of(tmp_path / "pool")
+        lineup_of(tmp_path / "pool")
 
 
 # --- a team of one role -------------------------------------------------------------------------
@@ -157,11 +166,14 @@ def test_a_team_learns_from_its_own_seats_and_rewards(pool: Path, common: bool) 
     words = [f"--opponent_pool={pool}", "--learning_role=predator", f"--common_reward={common}"]
     rollout = rollout_of("--config=iql", *words)
     mac = rollout.mac
-    assert isinstance(mac, RoleMAC)
+    assert isinstance(mac, BasicMAC)
+    assert isinstance(mac.lineup, RoleLearns)
     assert mac.seats == (0, 1, 2)
     finished = played(rollout)
     whole = finished.episodes
-    part, seats = mac.own_part(whole)
+    learned = mac.trajectories(whole)
+    part, seats = learned.own, learned.seats
+    assert learned.team is whole
     assert seats is not None
     assert seats.tolist() == [[0, 1, 2]] * 4
     assert torch.equal(part.raw("obs"), whole.raw("obs")[:, :, :3])
@@ -189,7 +201,7 @@ def test_a_team_acts_as_its_unrolled_values_say(pool: Path) -> None:
     mac = rollout.mac
     assert isinstance(mac, BasicMAC)
     batch = played(rollout).episodes
-    best = mac.unroll(batch)[:, :-1].argmax(-1)
+    best = unrolled(mac, batch)[:, :-1].argmax(-1)
     assert torch.equal(best, batch["actions"][:, :-1, :3])
 
 
@@ -254,7 +266,7 @@ def test_a_model_is_told_the_others_by_role(pool: Path) -> None:
     seats = rollout._carry["seat"]
     assert len(set(seats.tolist())) > 1
     agents = state[:, :16].view(-1, 4, 4)
-    ordered = mac._order.relative(agents, seats)
+    ordered = mac.policy.rows.order.relative(agents, seats)
     assert torch.equal(ordered[:, -1], agents[:, 3])
 
 
@@ -267,14 +279,16 @@ def test_one_agent_trains_beside_other_roles(pool: Path, alg: str, tmp_path: Pat
         words += [f"--init_param_path={tmp_path / 'prior'}", "--prior_min_accuracy=0"]
     run = train([*GAME, *words, "--run_name=agent"]).folder
     assert (run / "models" / "last" / alg / "agent.th").is_file()
-    table = run_crossplay([run], pool, Plan(splits=("train", "heldout"), episodes=4))
+    table = run_crossplay([run], pool, CrossplayPlan(splits=("train", "heldout"), episodes=4))
     cells = {cell.opponent for cell in table.cells}
     assert {"script-chase-0", "script-flee-0", "script-corner-0"} <= cells
 
 
 def cells_of(pool: Path, role: str, *, prey: int = 1) -> dict[str, list[str]]:
     spec = make_batched("predator_prey", {"n_prey": prey}, n_copies=1).spec
-    tasks = tasks_of(OpponentPool.open(pool), Plan(splits=("train", "heldout")), spec, role)
+    tasks = tasks_of(
+        OpponentPool.open(pool), CrossplayPlan(splits=("train", "heldout")), spec, role
+    )
     return {t.opponent: [m.script.name for m in t.members if m.script] for t in tasks}
 
 
@@ -330,9 +344,34 @@ def test_nothing_is_learned_from_what_is_no_number() -> None:
         rollout.step(0)
 
 
-def test_a_role_needs_a_pool() -> None:
+@pytest.mark.parametrize("alg", ["iql", "iql_am"])
+def test_a_role_needs_a_pool(alg: str) -> None:
     with pytest.raises(OmgError, match="Give opponent_pool=<folder>"):
-        rollout_of("--config=iql", "--learning_role=predator")
+        rollout_of(f"--config={alg}", "--learning_role=predator")
+
+
+def test_every_seat_of_every_role_learns_where_nobody_else_plays(tmp_path: Path) -> None:
+    rollout = rollout_of("--config=iql_am")
+    mac = rollout.mac
+    assert isinstance(mac, MultiModuleMAC)
+    assert mac.seats == (0, 1, 2, 3)
+    assert mac.describe()["roles"] == ["predator", "prey"]
+    learned = mac.trajectories(played(rollout).episodes)
+    assert learned.n_seats == 4
+    rows = mac.policy.rows.stored(learned)
+    state = learned.for_rows(learned.pack("state"))[:, :16].view(-1, 4, 4)
+    others = mac.policy.rows.order.relative(state, rows.seats)
+    of_predators = rows.seats < 3
+    assert torch.equal(others[of_predators][:, -1], state[of_predators][:, 3])
+    assert torch.equal(others[~of_predators], state[~of_predators][:, :3])
+    run = train([*GAME, "--config=iql_am", f"--local_results_path={tmp_path}"]).folder
+    (member,) = OpponentPool.create(tmp_path / "pool").add_run(run)
+    assert member.roles == ("predator", "prey")
+    beside = [f"--opponent_pool={tmp_path / 'pool'}", "--learning_role=prey"]
+    assert (
+        played(rollout_of("--config=iql_am", *beside)).episodes["lineup"].tolist()
+        == [[0, 0, 0, -1]] * 4
+    )
 
 
 def test_a_policy_of_one_role_is_not_loaded_into_another(pool: Path, tmp_path: Path) -> None:
@@ -350,10 +389,11 @@ def test_a_team_string_keeps_roles_in_their_seats(pool: Path) -> None:
     config = config_of(f"--opponent_pool={pool}")
     spec = make_batched("predator_prey", dict(config.env_args), n_copies=1).spec
     opened = OpponentPool.open(pool)
-    roster = replace(
-        pool_roster(config, spec, CPU, opened, opened.members("train")),
-        team=np.array([-1, 0, 1, 2]),
+    drawn = pool_lineup(config, spec, CPU, (opened, opened.members("train")))
+    assert drawn.players is not None
+    lineup = OneLearns(
+        spec, "predator", players=drawn.players, others=np.array([-1, 0, 1, 2]), seat=0
     )
-    seats, members = roster.line_up(np.array([0, 1, 2, 3]), np.random.default_rng(0))
+    seats, members = lineup.line_up(np.array([0, 1, 2, 3]), np.random.default_rng(0))
     assert seats.tolist() == [0, 1, 2, 0]
     assert members.tolist() == [[-1, 0, 1, 2], [1, -1, 0, 2], [0, 1, -1, 2], [-1, 0, 1, 2]]

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.scheme import environment_scheme
+from omg.components.episodes import EpisodeBatch, environment_scheme
 from omg.components.seeding import SeedTree
 from omg.config.loader import load_command_line
-from omg.controllers.basic import BasicMAC
+from omg.controllers.team import BasicMAC
 from omg.envs.contract import BatchedEnv
 from omg.envs.registry import BatchFactory, make_batched
 from omg.envs.workers import WorkerVectorEnv
-from omg.evaluation.testing import play_episodes, run_test
 from omg.runners.rollout import Finished, Rollout
+from omg.runners.testing import play_episodes, run_test
 
 KEY = {"key": "Foraging-5x5-2p-1f-v3", "max_episode_steps": 12}
 CPU = torch.device("cpu")
@@ -79,7 +78,9 @@ def test_greedy_actions_are_those_of_the_whole_sequence_unroll() -> None:
         mac = rollout.mac
         assert isinstance(mac, BasicMAC)
         with torch.no_grad():
-            q = mac.unroll(episodes).masked_fill(~episodes["avail_actions"], -torch.inf)
+            played = mac.trajectories(episodes)
+            whole = mac.policy.unroll(mac.policy.inputs.packed(played), played)
+            q = played.packing.unpack(whole).masked_fill(~episodes["avail_actions"], -torch.inf)
         for row in range(len(episodes)):
             length = int(episodes.lengths[row]) - 1
             best = q[row, :length].argmax(-1)

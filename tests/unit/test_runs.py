@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from omg.main import train
+from omg.cli.train import train
+from omg.experiment.output import read_metrics
 from omg.storage.files import load_tensors
-from omg.telemetry.logger import read_metrics
 
 SMALL = [
     *("--config=qmix", "--env-config=foraging", "--t_max=1500", "--batch_size=8"),
@@ -83,9 +83,9 @@ def test_a_run_killed_without_warning_resumes_to_the_same_result(
     reference: Path, tmp_path: Path
 ) -> None:
     words = [*SMALL, f"--local_results_path={tmp_path}", "--run_name=killed"]
-    slow = "import omg.training as t, time; old = t.TrainingLoop._step\n"
+    slow = "import omg.experiment.training as t, time; old = t.TrainingLoop._step\n"
     slow += "t.TrainingLoop._step = lambda self: (time.sleep(0.004), old(self))\n"
-    slow += "import sys; from omg.main import main; sys.exit(main(sys.argv[1:]))"
+    slow += "import sys; from omg.cli.train import main; sys.exit(main(sys.argv[1:]))"
     process = subprocess.Popen([sys.executable, "-c", slow, *words])
     deadline = time.monotonic() + 120
     while not (tmp_path / "killed" / "resume" / "1000").is_dir():

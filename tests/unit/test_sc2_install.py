@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import omg.main
+import omg.cli.train
 from omg.envs.registry import make_batched
 from omg.envs.sc2.install import describe_installation, import_package
 from omg.envs.sc2.maps import MAPS
@@ -50,9 +50,9 @@ def test_the_command_line_refuses_with_exit_code_2(
     nothing: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--config=qmix", "--env-config=sc2", f"--local_results_path={tmp_path / 'r'}"]
-    assert omg.main.main(words) == 2
+    assert omg.cli.train.main(words) == 2
     assert "omg: StarCraft II needs the package 'smac'" in capsys.readouterr().err
-    assert omg.main.main([*words, "--runner=parallel", "--batch_size_run=2"]) == 2
+    assert omg.cli.train.main([*words, "--runner=parallel", "--batch_size_run=2"]) == 2
     assert "omg: StarCraft II needs the package 'smac'" in capsys.readouterr().err
     assert not list((tmp_path / "r").glob("qmix*"))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import omg.main
-from omg.telemetry.logger import read_metrics
+import omg.cli.train
+from omg.experiment.output import read_metrics
 
 from .sc2_game import standin  # noqa: F401 - a fixture
 
@@ -31,7 +31,7 @@ def train(
     monkeypatch.chdir(tmp_path)
 
     def call(*words: str) -> str:
-        code = omg.main.main(words)
+        code = omg.cli.train.main(words)
         told = capfd.readouterr()
         assert code == 0, told.err
         return told.out + told.err
@@ -83,7 +83,7 @@ def test_a_game_that_never_works_ends_the_run_with_exit_code_1(
 ) -> None:
     standin.faults["observe"] = dict.fromkeys(range(1, 99), "crash")
     words = ("--config=vdn", "--env-config=sc2", *SHORT[:-1], f"--local_results_path={tmp_path}")
-    assert omg.main.main(words) == 1
+    assert omg.cli.train.main(words) == 1
     assert "StarCraft II (map 3m) failed 6 times in a row" in capsys.readouterr().err
 
 

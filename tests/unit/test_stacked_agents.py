@@ -11,6 +11,7 @@ from omg.modules.agents import stacked as stacked_module
 from omg.modules.agents.stacked import Grouping, StackedAgents
 from omg.modules.kernels.build import load_library
 from omg.modules.kernels.stacked import stacked_kernel
+from omg.registry import build_part
 
 KINDS = [(name, dueling) for name in ("rnn", "mlp", "idv_rnn") for dueling in (False, True)]
 SEATS = 3
@@ -24,15 +25,16 @@ needs_compiler = pytest.mark.skipif(
 def new_networks(
     count, name="rnn", *, dueling=False, hidden_dim=5, input_dim=4, n_actions=3, n_agents=SEATS
 ):
+    given = {
+        "input_dim": input_dim,
+        "n_actions": n_actions,
+        "hidden_dim": hidden_dim,
+        "mlp_hidden_dims": (7, hidden_dim),
+        "dueling": dueling,
+        "n_agents": n_agents,
+    }
     return [
-        AGENTS[name](
-            input_dim=input_dim,
-            n_actions=n_actions,
-            hidden_dim=hidden_dim,
-            mlp_hidden_dims=(7, hidden_dim),
-            dueling=dueling,
-            n_agents=n_agents,
-        )
+        build_part(AGENTS[name], named=name, args_key="agent_args", given=given, args={})
         for _ in range(count)
     ]
 

@@ -8,9 +8,10 @@ continued runs of other settings are refused in one sentence that names both sid
 | shapes | refused | refused | refused | refused | refused (`env_args`) |
 | environment | refused | refused | refused | refused | refused |
 | algorithm | refused | - | - | refused | refused |
-| subgoals' sizes and source | refused | - | - | refused | refused |
+| subgoals' sizes and source | refused | as trained | as trained | refused | refused |
 
-Adding members that do not fit each other to one pool: test_pool.py.
+Adding members that do not fit each other to one pool: test_pool.py. Others that play as trained
+beside an agent of other settings: test_mixed_teams.py.
 """
 
 from __future__ import annotations
@@ -24,20 +25,19 @@ from typing import Any
 import pytest
 import torch
 
+from omg.cli.train import train
 from omg.config.loader import load_command_line
-from omg.controllers.basic import BasicMAC
-from omg.controllers.multi_module import MultiModuleMAC
-from omg.controllers.roster import CheckpointGroup
+from omg.controllers.team import BasicMAC, MultiModuleMAC
 from omg.envs.registry import make_batched
 from omg.envs.single import SingleCopyEnv
 from omg.envs.vector import SerialVectorEnv
-from omg.main import train
+from omg.opponents.players import StackedGroup
 from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors
 from omg.storage.models import check_meta
 from omg.types import OmgError
 
-from .test_mixed_teams import CPU, KEY, SMALL, TASK, collect, make_rollout
+from .test_mixed_teams import CPU, KEY, SMALL, TASK, collect, make_rollout, unrolled
 
 SUBGOALS = ["--config=iql_omg", "--subgoal_dim=7", "--am_hidden_dim=36", "--prior_min_accuracy=0"]
 SHORT = [*SMALL, "--t_max=40", "--test_nepisode=1"]
@@ -309,8 +309,7 @@ def test_opponents_that_were_fed_the_state_are_fed_the_state_whatever_the_agent_
         checked = 0
         for finished in collect(rollout, 30):
             batch = finished.episodes
-            with torch.no_grad():
-                q = alone.unroll(batch).masked_fill(~batch["avail_actions"], -torch.inf)
+            q = unrolled(alone, batch).masked_fill(~batch["avail_actions"], -torch.inf)
             for row in range(len(batch)):
                 steps = int(batch.lengths[row]) - 1
                 others = batch["lineup"][row] >= 0
@@ -330,8 +329,10 @@ def test_an_agent_that_learned_among_others_plays_as_a_member_beside_teams(
     pool.add_run(stages.iql)
     rollout = make_rollout([*SMALL, "--config=iql_am", f"--opponent_pool={pool.path}", *TASK])
     assert isinstance(rollout.mac, MultiModuleMAC)
-    assert len(rollout.mac.roster.groups) == 1, "equal networks act in one call"
-    assert isinstance(rollout.mac.roster.groups[0], CheckpointGroup)
+    players = rollout.mac.lineup.players
+    assert players is not None
+    (group,) = players.groups  # equal networks act in one call
+    assert isinstance(group, StackedGroup)
     drawn = {m for f in collect(rollout, 30) for m in f.episodes["lineup"].flatten().tolist()}
     assert drawn == {-1, 0, 1}
 

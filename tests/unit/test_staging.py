@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.components.scheme import Field, Scheme
+from omg.components.episodes import Field, Scheme
 from omg.runners.staging import EpisodeStaging
 
 SCHEME = Scheme(

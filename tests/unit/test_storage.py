@@ -19,7 +19,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from omg.config.loader import load_command_line
+from omg.experiment.output import MetricLogger, read_metrics
 from omg.storage.files import (
+    RunFolder,
+    create_run_folder,
+    find_run_to_resume,
     load_tensors,
     new_folder,
     read_json,
@@ -34,8 +38,6 @@ from omg.storage.models import (
     save_models,
     saved_steps,
 )
-from omg.storage.run_folder import RunFolder, create_run_folder, find_run_to_resume
-from omg.telemetry.logger import MetricLogger, read_metrics
 from omg.types import OmgError, RunFailedError
 
 META: dict[str, Any] = {
@@ -396,7 +398,7 @@ def configuration(root: Path, *words: str) -> Any:
 def test_two_runs_in_the_same_second_get_folders_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omg.storage.run_folder.time.strftime", lambda _: "now")
+    monkeypatch.setattr("omg.storage.files.time.strftime", lambda _: "now")
     config = configuration(tmp_path, "--label=a b/c")
     first, second = create_run_folder(config), create_run_folder(config)
     assert first.path.name == "iql-Foraging-8x8-2p-3f-v3-a_b_c-s1-now"

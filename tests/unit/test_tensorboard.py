@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from omg.main import train
-from omg.telemetry.logger import read_metrics
-from omg.training import RunInterrupted, TrainingLoop
+from omg.cli.train import train
+from omg.experiment.output import read_metrics
+from omg.experiment.training import RunInterrupted, TrainingLoop
 
 TINY = [
     *("--config=iql", "--env-config=foraging", "--rnn_hidden_dim=16", "--batch_size=4"),

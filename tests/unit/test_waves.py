@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from omg.components.learning_agent import SEAT
+from omg.components.episodes import environment_scheme
 from omg.components.replay_buffer import ReplayBuffer
-from omg.components.scheme import environment_scheme
 from omg.components.seeding import SeedTree
+from omg.components.trajectories import SEAT
 from omg.config.loader import load_command_line
-from omg.controllers.multi_module import MultiModuleMAC
+from omg.controllers.team import MultiModuleMAC
 from omg.envs.registry import make_batched
 from omg.opponents.pool import OpponentPool
 from omg.runners.rollout import Rollout

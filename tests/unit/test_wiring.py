@@ -17,29 +17,29 @@ import pytest
 import torch
 
 import omg
+from omg.cli.train import train
 from omg.components.action_selectors import Multinomial
-from omg.components.episode_batch import EpisodeBatch
+from omg.components.episodes import EpisodeBatch
 from omg.components.seeding import SeedTree
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
-from omg.controllers.base import StepView
-from omg.controllers.basic import BasicMAC
+from omg.controllers.team import BasicMAC
 from omg.envs.toys import TwoStepEnv
 from omg.envs.vector import episode_seed
 from omg.envs.worker_handle import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
-from omg.evaluation.testing import play_episodes
+from omg.experiment.output import read_metrics
+from omg.experiment.run import Run
 from omg.functional.packing import Packing
 from omg.learners.base import Progress
 from omg.learners.q_learner import QLearner
-from omg.main import train
+from omg.modules.device import choose_device
 from omg.modules.kernels.optimiser import FastAdam, FastRMSprop
-from omg.run import Run, choose_device
-from omg.runners.builders import workers
+from omg.policies.inputs import StepView
+from omg.runners import Runner, runner_of
 from omg.runners.rollout import Rollout, team_reward
-from omg.storage.files import load_tensors
-from omg.storage.run_folder import RunFolder
-from omg.telemetry.logger import read_metrics
+from omg.runners.testing import play_episodes
+from omg.storage.files import RunFolder, load_tensors
 from omg.types import OmgError
 
 from . import mdps
@@ -83,6 +83,12 @@ def collect(rollout: Rollout, steps: int, *, env_steps: int = 0) -> list[Episode
     return [finished.episodes for finished in found if finished is not None]
 
 
+def unrolled(mac: Any, batch: EpisodeBatch) -> torch.Tensor:
+    """Values of whole episodes, [B, T, N, A]; zeros in the padding."""
+    played = mac.trajectories(batch)
+    return played.packing.unpack(mac.policy.unroll(mac.policy.inputs.packed(played), played))
+
+
 def estimated_epsilon(mac: Any, batches: list[EpisodeBatch]) -> float:
     """ε from stored actions: a slot with n available actions is not greedy with probability
     ε·(1 - 1/n)."""
@@ -90,7 +96,7 @@ def estimated_epsilon(mac: Any, batches: list[EpisodeBatch]) -> float:
     for batch in batches:
         avail = batch["avail_actions"]
         with torch.no_grad():
-            best = mac.unroll(batch).masked_fill(~avail, -torch.inf).argmax(-1)
+            best = unrolled(mac, batch).masked_fill(~avail, -torch.inf).argmax(-1)
         acted = torch.arange(batch.max_seq_length) < batch.lengths[:, None] - 1
         strays += float((best != batch["actions"])[acted].sum())
         chances += float((1 - 1 / avail[acted].sum(-1)).sum())
@@ -207,8 +213,8 @@ def test_an_evaluation_explores_with_the_epsilon_of_the_loaded_step(
         seen.append(env_steps)
         return play(rollout, n, round_number=round_number, env_steps=env_steps)
 
-    monkeypatch.setattr("omg.evaluation.testing.play_episodes", spy)
-    monkeypatch.setattr("omg.evaluation.replay.play_episodes", spy)
+    monkeypatch.setattr("omg.runners.testing.play_episodes", spy)
+    monkeypatch.setattr("omg.runners.replay.play_episodes", spy)
     evaluated(tmp_path, explorer, "--load_step=60", "--save_replay", "--replay_episodes=1")
     assert seen == [60, 60]
 
@@ -335,8 +341,8 @@ def test_the_policy_sees_the_observation_times_its_scale(words: list[str], scale
         outputs, _ = mac.policy.step(view, torch.zeros(1, 2, 16))
         torch.testing.assert_close(outputs[0], expected)
     batch = some_episodes()
-    packing = Packing.of(batch.filled, batch["terminated"])
-    stored = mac.policy.build_inputs(batch, packing)[..., :2]
+    played = mac.trajectories(batch)
+    packing, stored = played.packing, mac.policy.inputs.packed(played)[..., :2]
     raw = batch["obs"][packing.episode, packing.time]  # equals the state in this game
     torch.testing.assert_close(stored, raw * scale)
 
@@ -438,7 +444,7 @@ def test_reward_scalarisation_and_common_reward_decide_what_foraging_stores(
 
 @contextmanager
 def hosted(*words: str) -> Iterator[WorkerVectorEnv]:
-    env = workers(toy(COUNTER, "--runner=parallel", *words), 4)
+    env = runner_of(toy(COUNTER, "--runner=parallel", *words)).copies(4)
     assert isinstance(env, WorkerVectorEnv)
     try:
         env.reset(0)
@@ -539,6 +545,24 @@ def test_copies_are_batch_size_run_and_test_batch_size_run(
         assert run.parts.tester.env.n_copies == testing
 
 
+class TwoForOne(Runner):
+    """A runner of a user's own."""
+
+    @property
+    def n_training(self) -> int:
+        return 2 * self.config.batch_size_run
+
+
+@pytest.mark.parametrize("alg", ["qmix", "ippo"])
+def test_a_runner_of_ones_own_says_how_many_copies_there_are(alg: str, tmp_path: Path) -> None:
+    config = settings(f"--runner={__name__}:TwoForOne", "--test_nepisode=20", alg=alg)
+    with built(tmp_path, config) as run:
+        assert run.parts.rollout.env.n_copies == run.parts.tester.env.n_copies == 8
+        # on-policy, whole waves of all copies
+        assert run.parts.numbers.batch_episodes == (8 if alg == "ippo" else 4)
+        run.go()
+
+
 def test_every_test_has_test_nepisode_episodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,7 +574,7 @@ def test_every_test_has_test_nepisode_episodes(
         counts.append(sum(len(finished.episodes) for finished in played))
         return played
 
-    monkeypatch.setattr("omg.evaluation.testing.play_episodes", spy)
+    monkeypatch.setattr("omg.runners.testing.play_episodes", spy)
     folder = trained(tmp_path, "--test_nepisode=5", "--test_interval=100").folder
     assert counts == [5, 5, 5]
     trained(tmp_path, "--test_nepisode=9", "--evaluate", f"--checkpoint_path={folder}")
@@ -582,7 +606,7 @@ def test_buffer_size_is_how_many_episodes_are_kept(tmp_path: Path) -> None:
 def test_buffer_cpu_only_decides_where_episodes_are_kept(
     cpu_only: bool, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omg.run.choose_device", lambda config: torch.device("meta"))
+    monkeypatch.setattr("omg.experiment.run.choose_device", lambda config: torch.device("meta"))
     with built(tmp_path, settings(f"--buffer_cpu_only={cpu_only}")) as run:
         assert run.parts.buffer._store.raw("obs").device.type == expected
 

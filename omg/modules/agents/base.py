@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,24 +10,17 @@ from torch import Tensor, nn
 
 class AgentNetwork(nn.Module):
     """Maps inputs to one output per action. `carry_dim` is the width of the recurrent state
-    handed in and out (0 for a feed-forward network); it is never kept in the module. A network
-    that is `individual` has weights of its own for each of `n_agents` seats and must be told the
-    seat of every row; the others work in any seat and take no notice of it."""
+    handed in and out (0 for a feed-forward network); it is never kept in the module. An
+    `individual` network has separate weights for each of `n_agents` seats and must be told the
+    seat of every row; the others work in any seat and ignore it.
+
+    Its `__init__` may name: input_dim, n_actions, hidden_dim, mlp_hidden_dims, dueling, n_agents,
+    config; and settings of its own, given by `agent_args`."""
 
     carry_dim: int
     individual: bool = False
 
-    @abstractmethod
-    def __init__(
-        self,
-        *,
-        input_dim: int,
-        n_actions: int,
-        hidden_dim: int,
-        mlp_hidden_dims: Sequence[int],
-        dueling: bool,
-        n_agents: int = 1,
-    ) -> None:
+    def __init__(self) -> None:
         super().__init__()
 
     @abstractmethod

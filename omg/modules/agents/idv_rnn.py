@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -24,11 +23,10 @@ class IndividualRNNAgent(AgentNetwork):
         input_dim: int,
         n_actions: int,
         hidden_dim: int,
-        mlp_hidden_dims: Sequence[int] = (),
         dueling: bool = False,
         n_agents: int = 1,
     ) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         self.carry_dim = hidden_dim
         self.agents = nn.ModuleList(
             RNNAgent(

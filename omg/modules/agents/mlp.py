@@ -19,12 +19,10 @@ class MLPAgent(AgentNetwork):
         *,
         input_dim: int,
         n_actions: int,
-        hidden_dim: int = 0,
         mlp_hidden_dims: Sequence[int],
         dueling: bool = False,
-        n_agents: int = 1,
     ) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         layers: list[nn.Module] = []
         width = input_dim
         for size in mlp_hidden_dims:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
 from omg.modules.agents.base import ActionHead, AgentNetwork
+from omg.modules.kernels.gru import GRUCore
 from omg.modules.kernels.stacked import StackedKernel, stacked_kernel
-from omg.modules.recurrent import GRUCore
 
 
 class RNNAgent(AgentNetwork):
@@ -21,11 +19,9 @@ class RNNAgent(AgentNetwork):
         input_dim: int,
         n_actions: int,
         hidden_dim: int,
-        mlp_hidden_dims: Sequence[int] = (),
         dueling: bool = False,
-        n_agents: int = 1,
     ) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         self.carry_dim = hidden_dim
         self.fc1 = nn.Linear(input_dim, hidden_dim)
         self.rnn = GRUCore(hidden_dim, hidden_dim)

@@ -282,6 +282,11 @@ class StackedMLP(StackedAgents):
         return self._head(group, "head", hidden), carry
 
 
+def can_be_stacked(network: AgentNetwork) -> bool:
+    """Whether networks of this kind can share one set of tensors."""
+    return type(network) in _STACKS
+
+
 _STACKS: dict[type[AgentNetwork], type[StackedAgents]] = {
     RNNAgent: StackedRNN,
     IndividualRNNAgent: StackedIndividualRNN,

@@ -7,33 +7,26 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.config.schema import Config
-from omg.functional.packing import Packing
-from omg.types import EnvSpec
+from omg.components.trajectories import Sequences, Trajectories
 
 
 class Critic(nn.Module):
-    """Builds its own inputs from episodes and values them: one number per agent (V), or one per
-    agent and action (Q). Only learners have critics; nobody acts by them."""
+    """Values episodes: one number per agent (V), or one per agent and action (Q). Only learners
+    have critics; nobody acts by them.
+
+    Its `__init__` may name: spec, config, input_dim (width of the policy's inputs), feature_dim
+    (of those, what an opponent model adds); and settings of its own, given by `critic_args`."""
 
     per_action: ClassVar[bool] = False  # True: Q
 
-    @abstractmethod
-    def __init__(self, *, config: Config, spec: EnvSpec, feature_dim: int = 0) -> None:
+    def __init__(self) -> None:
         super().__init__()
 
     @abstractmethod
-    def inputs(
-        self,
-        batch: EpisodeBatch,
-        packing: Packing,
-        seats: Tensor | None = None,
-        feature: Tensor | None = None,
-    ) -> Tensor:
-        """[P, n, I] of every packed slot; `seats` [B, n] where the batch holds not all seats,
-        `feature` [P, n, F] from an opponent model."""
+    def inputs(self, played: Trajectories, fed: Tensor, feature: Tensor | None = None) -> Tensor:
+        """What it values at every slot, [P, n, I]. `fed` [P, n, …] is what the policy is fed,
+        whose last part is the opponent model's `feature` [P, n, F], if there is one."""
 
     @abstractmethod
-    def forward(self, inputs_PNI: Tensor, packing: Packing) -> Tensor:
+    def forward(self, inputs_PNI: Tensor, arranged: Sequences) -> Tensor:
         """V [P, n] or Q [P, n, A]."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.transforms import OneHot
+from omg.components.episodes import OneHot
+from omg.components.trajectories import Sequences, Trajectories
 from omg.config.schema import Config
-from omg.functional.packing import Packing
 from omg.modules.critics.base import Critic
 from omg.types import EnvSpec
 
@@ -21,8 +20,8 @@ class ComaCritic(Critic):
     per_action = True
     others: Tensor
 
-    def __init__(self, *, config: Config, spec: EnvSpec, feature_dim: int = 0) -> None:
-        super().__init__(config=config, spec=spec, feature_dim=feature_dim)
+    def __init__(self, *, config: Config, spec: EnvSpec) -> None:
+        super().__init__()
         self._n_agents, self._with_last = spec.n_agents, config.obs_last_action
         self._state_scale = spec.state_scale if config.scale_inputs else 1.0
         self._obs_scale = spec.obs_scale if config.scale_inputs else 1.0
@@ -30,44 +29,35 @@ class ComaCritic(Critic):
         others = (1 - torch.eye(spec.n_agents)).repeat_interleave(spec.n_actions, 1)
         self.register_buffer("others", others, persistent=False)  # [N, N·A]
         joint = spec.n_agents * spec.n_actions
-        self.input_dim = spec.state_dim + spec.obs_dim + joint + spec.n_agents + feature_dim
+        self.input_dim = spec.state_dim + spec.obs_dim + joint + spec.n_agents
         self.input_dim += joint if self._with_last else 0
         widths = (self.input_dim, *config.critic_hidden_dims, spec.n_actions)
         self._layers = [f"fc{number}" for number in range(1, len(widths))]
         for name, width, following in zip(self._layers, widths[:-1], widths[1:], strict=True):
             self.add_module(name, nn.Linear(width, following))
 
-    def inputs(
-        self,
-        batch: EpisodeBatch,
-        packing: Packing,
-        seats: Tensor | None = None,
-        feature: Tensor | None = None,
-        *,
-        actions_PN: Tensor | None = None,
-    ) -> Tensor:
-        """[P, N, I]; `actions_PN` replaces the stored actions, e.g. where none were taken."""
-        if seats is not None:
-            raise ValueError("a counterfactual critic needs the actions of all seats")
-        slots = len(packing.time)
-        now = packing.pack(batch.raw("actions")) if actions_PN is None else actions_PN
-        state = packing.pack(batch.raw("state")).to(torch.float32) * self._state_scale
+    def inputs(self, played: Trajectories, fed: Tensor, feature: Tensor | None = None) -> Tensor:
+        """[P, N, I] with the actions as they were taken."""
+        return self.joint_inputs(played, played.pack("actions"))
+
+    def joint_inputs(self, played: Trajectories, actions_PN: Tensor) -> Tensor:
+        """[P, N, I] with any joint actions, e.g. where none were taken."""
+        state = played.pack("state") * self._state_scale
         parts = [
             self._for_all(state),
-            packing.pack(batch.raw("obs")).to(torch.float32) * self._obs_scale,
-            self._for_all(self._one_hot(now).flatten(1)) * self.others,
+            played.pack("obs") * self._obs_scale,
+            self._for_all(self._one_hot(actions_PN).flatten(1)) * self.others,
         ]
         if self._with_last:
-            last = packing.pack_previous(batch.raw("actions").to(torch.int16), -1)
-            parts.append(self._for_all(self._one_hot(last).flatten(1)))
+            parts.append(self._for_all(self._one_hot(played.last_actions()).flatten(1)))
         seat = torch.eye(self._n_agents, device=state.device)
-        parts.append(seat.expand(slots, -1, -1))
-        return torch.cat(parts if feature is None else [*parts, feature], -1)
+        parts.append(seat.expand(len(state), -1, -1))
+        return torch.cat(parts, -1)
 
     def _for_all(self, shared_PI: Tensor) -> Tensor:
         return shared_PI.unsqueeze(1).expand(-1, self._n_agents, -1)
 
-    def forward(self, inputs_PNI: Tensor, packing: Packing | None = None) -> Tensor:
+    def forward(self, inputs_PNI: Tensor, arranged: Sequences | None = None) -> Tensor:
         """Q of every own action, [P, N, A]; any rows will do, in any order."""
         values = inputs_PNI
         for name in self._layers[:-1]:

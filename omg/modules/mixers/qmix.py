@@ -28,7 +28,7 @@ class QMixer(Mixer):
         hypernet_layers: int = 2,
         hypernet_embed: int = 64,
     ) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         self.n_agents = n_agents
         self.embed_dim = embed_dim
         self._two_layers, self._hidden = hypernet_layers == 2, hypernet_embed

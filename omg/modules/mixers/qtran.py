@@ -30,19 +30,19 @@ class QtranBase(Mixer):
     encoded (features, action), so that it does not depend on their order; `coma_critic` all
     actions, seat by seat. Parameter names are PyMARL's."""
 
+    joint_values = True
+
     def __init__(
         self,
         *,
         n_agents: int,
         state_dim: int,
         embed_dim: int,
-        hypernet_layers: int = 0,
-        hypernet_embed: int = 0,
         n_actions: int,
         feature_dim: int,
         arch: Architecture = "qtran_paper",
     ) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         self._n_actions = n_actions
         encoded = feature_dim + n_actions
         self.action_encoding: nn.Sequential | None = None

@@ -11,7 +11,7 @@ OPPONENT_MODELS: Registry[type[OpponentModel]] = Registry(
         "liam_am": "omg.modules.opponent_models.liam_am:LiamModel",
         "omg_am": "omg.modules.opponent_models.omg_am:SubgoalModel",
         "control_am": "omg.modules.opponent_models.control_am:ControlModel",
-        "oracle_am": "omg.modules.opponent_models.oracle_am:OracleModel",
+        "oracle_am": "omg.modules.opponent_models.control_am:OracleModel",
     },
     base=OpponentModel,
 )

@@ -1,18 +1,21 @@
-"""What every opponent model offers to the policy and to the learner."""
+"""What every opponent model offers, and what several share: history, places of the others."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from omg.config.schema import Config
+from omg.components.episodes import OneHot
+from omg.components.trajectories import SeatOrder
 from omg.functional.packing import Packing
-from omg.types import EnvSpec
+from omg.modules.kernels.gru import GRUCore
+from omg.types import EnvSpec, OmgError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +51,24 @@ class Inferred:
 
 
 class OpponentModel(nn.Module):
-    """Turns what the learning agent knows into features for its policy.
+    """Turns what an agent knows into features for its policy.
 
     Features carry no gradient into the model; it learns from its own loss, `episode_loss`.
     `carry_dim` is the width of what it remembers between steps; a fresh episode begins with zeros.
+    Its `__init__` may name: spec, own_dim (width of the agent's own view), config; and settings of
+    its own, given by `am_args`.
     """
 
     feature_dim: int
     carry_dim: int = 0
     # The acting controller must look ahead for it (see `ModelRows.foresight`).
     needs_foresight: bool = False
+    # Whether its features depend on the state (`ModelRows.state`) while acting.
+    reads_state: bool = True
+    # Who trains it: `omg.learners.model_training.MODEL_TRAININGS`.
+    training_kind: ClassVar[str] = "own_loss"
 
-    @abstractmethod
-    def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
+    def __init__(self) -> None:
         super().__init__()
 
     @abstractmethod
@@ -83,13 +91,25 @@ class OpponentModel(nn.Module):
         """The features of `rows` if each had inferred what row donor[r] did (permutation test)."""
         return inferred.feature[donor]
 
+    def judge(
+        self, rows: ModelRows, packing: Packing, recorded: Mapping[str, Tensor]
+    ) -> Mapping[str, Tensor]:
+        """Numbers of finished episodes that only the model can tell, one per episode of `packing`
+        and in its order, from rows and what was recorded at every packed slot."""
+        return {}
+
+    def places_ahead(self, recorded: Mapping[str, Tensor], seats: Tensor) -> Tensor | None:
+        """Where the others are expected to be, [R, N-1, W] in scaled features of the state, from
+        what was recorded at R moments; None for a model that expects nothing of the kind."""
+        return None
+
     def files(self) -> Mapping[str, nn.Module]:
         """What is saved, by the name of the file."""
         return {}
 
     def describe(self) -> Mapping[str, Any]:
-        """Settings that weights must share beside `am_model`, `am_hidden_dim` and `am_args`, by
-        the key of the configuration; a checkpoint with others is refused."""
+        """Settings beside `am_model`, `am_hidden_dim` and `am_args` that its weights depend on or
+        that acting with them needs, by the key of the configuration."""
         return {}
 
     def record_dims(self) -> Mapping[str, int]:
@@ -117,3 +137,130 @@ class MemorylessModel(OpponentModel):
 
     def episode_loss(self, rows: ModelRows, packing: Packing) -> Mapping[str, Tensor]:
         return self.loss(rows.take(packing.now))
+
+
+class HistoryModel(OpponentModel):
+    """A model that sees `fc`: s_t → hidden/4 and `cond_rnn`: a GRU over (s_{t-1}, a⁻ⁱ_{t-1},
+    a_{t-1}) → 3·hidden/4. Its memory is s_{t-1} and the GRU's state."""
+
+    def _build_history(self, spec: EnvSpec, own_dim: int, hidden: int) -> None:
+        self._embed_dim = hidden // 4
+        self._cond_dim = hidden - self._embed_dim
+        self._own_dim = own_dim
+        self._one_hot = OneHot(spec.n_actions)
+        self.fc = nn.Linear(own_dim, self._embed_dim)
+        self.cond_rnn = GRUCore(own_dim + spec.n_agents * spec.n_actions, self._cond_dim)
+        self.carry_dim = own_dim + self._cond_dim
+
+    def _history(self, rows: ModelRows, previous: Tensor) -> Tensor:
+        """(s_{t-1}, a⁻ⁱ_{t-1}, a_{t-1}); all zero before the first step."""
+        others = self._one_hot(rows.others_last).flatten(1)
+        return torch.cat([previous, others, self._one_hot(rows.last_action)], -1)
+
+    def _embed(self, rows: ModelRows) -> Tensor:
+        return torch.relu(self.fc(rows.own))
+
+    def _advance(self, rows: ModelRows, carry: Tensor) -> tuple[Tensor, Tensor]:
+        """Acting: the condition at this moment, and the next carry."""
+        previous, hidden = carry.split([self._own_dim, self._cond_dim], -1)  # type: ignore[no-untyped-call]
+        condition = self.cond_rnn(self._history(rows, previous), hidden)
+        return condition, torch.cat([rows.own, condition], -1)
+
+    def _conditions(self, rows: ModelRows, packing: Packing) -> Tensor:
+        """The condition at every packed slot, with gradient through all steps."""
+        history = self._history(rows, packing.previous(rows.own))
+        start = rows.own.new_zeros(int(packing.sizes[0]), self._cond_dim)
+        return self.cond_rnn.unroll_packed(history, packing.sizes, start)
+
+
+def check_agent_features(spec: EnvSpec, asking: str, otherwise: str) -> None:
+    """Refuse an environment that does not say whose features are whose."""
+    if not spec.agent_features:
+        raise OmgError(
+            f"{asking} needs to know which features of {spec.name}'s state belong to which agent. "
+            f"Give EnvSpec.agent_features, or {otherwise}."
+        )
+
+
+class SubgoalSource(nn.Module):
+    """Selects what is encoded: the whole state, or everything but the own features with the other
+    agents ordered relative to the own seat (so that a prior works in every seat)."""
+
+    def __init__(self, spec: EnvSpec, *, whole: bool) -> None:
+        super().__init__()
+        self._agents = spec.n_agents
+        self._order = SeatOrder(spec)
+        blocks = spec.agent_features
+        whole = whole or not blocks  # an environment that does not say whose is whose: all of it
+        owned = {column for block in blocks for column in block}
+        common = [c for c in range(spec.state_dim) if c not in owned]
+        rows = []
+        for seat in range(spec.n_agents):
+            if whole:
+                rows.append(list(range(spec.state_dim)))
+                continue
+            others = self._order.others_of[seat].tolist()
+            rows.append([c for other in others for c in blocks[other]] + common)
+        self.dim = len(rows[0])
+        self._whole = whole
+        self.width = len(blocks[0]) if blocks else 0
+        self.place_dim = (spec.n_agents - 1) * self.width if blocks else self.dim
+        self.register_buffer("_columns", torch.tensor(rows), persistent=False)
+        self.register_buffer(
+            "_blocks",
+            torch.tensor(blocks) if blocks else torch.zeros(0, dtype=torch.int64),
+            persistent=False,
+        )
+        self._columns: Tensor
+        self._blocks: Tensor
+
+    def forward(self, state: Tensor, seats: Tensor) -> Tensor:
+        """state [R, S], seats [R] -> what a subgoal encodes, [R, dim]."""
+        return state.gather(1, self._columns[seats])
+
+    def places(self, encoded: Tensor, seats: Tensor) -> Tensor:
+        """The other agents' features inside encoded parts, [R, N-1, width]."""
+        others = self._agents - 1
+        if not self._whole:
+            return encoded[:, : others * self.width].reshape(len(encoded), others, self.width)
+        columns = self._blocks[self._order(seats)].flatten(1)
+        return encoded.gather(1, columns).view(len(encoded), others, self.width)
+
+    def ahead(self, features: Tensor, state: Tensor, seats: Tensor) -> Tensor:
+        """Features [R, N-1, width] of the others relative to one's own present ones, flat."""
+        own = state.gather(1, self._blocks[seats])
+        return (features - own.unsqueeze(1)).flatten(1)
+
+    def place(self, decoded: Tensor, state: Tensor, seats: Tensor) -> Tensor:
+        """The others' decoded features relative to one's own present ones, [R, place_dim]; the
+        decoded part itself where the environment does not say whose features are whose."""
+        if self.width == 0:
+            return decoded
+        return self.ahead(self.places(decoded, seats), state, seats)
+
+
+def action_loss(logits_RJA: Tensor, actions_RJ: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy over moments and others, and the share of right guesses."""
+    logits, actions = logits_RJA.flatten(0, 1), actions_RJ.flatten()
+    hits = (logits.argmax(-1) == actions).to(torch.float32).mean()
+    return functional.cross_entropy(logits, actions), hits.detach()
+
+
+class PresentOthers(nn.Module):
+    """Every other agent's features in the state minus one's own, the next seat first: what
+    `control_am` feeds, as plain inputs of the policy. So they stay what they are when the inferred
+    features are exchanged between games."""
+
+    def __init__(self, spec: EnvSpec, *, scale: float) -> None:
+        super().__init__()
+        check_agent_features(spec, "am_present=true", "leave am_present off")
+        self._source = SubgoalSource(spec, whole=True)
+        self._scale = scale
+        self.dim = self._source.place_dim
+
+    def forward(self, state: Tensor, seats: Tensor) -> Tensor:
+        """state [..., S], seats [..., n] -> [..., n, dim]."""
+        scaled = (state * self._scale).unsqueeze(-2).expand(*seats.shape, state.shape[-1])
+        rows = scaled.reshape(-1, state.shape[-1])
+        places = self._source.place(rows, rows, seats.reshape(-1))
+        return places.view(*seats.shape, self.dim)

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
-
 from omg.config.schema import Config
 from omg.modules.opponent_models import OPPONENT_MODELS, OpponentModel
 from omg.modules.opponent_models.base import MemorylessModel
-from omg.modules.opponent_models.base_am import NaiveModel
-from omg.modules.opponent_models.base_am_history import NaiveHistoryModel
+from omg.registry import build_part
 from omg.types import EnvSpec, OmgError
-
-# What every model is given; `am_args` are keyword arguments beside these.
-GIVEN = ("spec", "own_dim", "config")
 
 
 def build_model(config: Config, spec: EnvSpec) -> OpponentModel:
     """The configured model with fresh weights. Arguments it does not take, and weights that it
     would not save, are refused."""
-    kind = OPPONENT_MODELS[config.am_model]
-    if kind is NaiveModel and config.am_history:
-        kind = NaiveHistoryModel
-    given = {
-        "spec": spec,
-        "own_dim": spec.state_dim if config.obs_is_state else spec.obs_dim,
-        "config": config,
-    }
-    _check_arguments(kind, config)
     _check_options(config)
-    model: OpponentModel = kind(**given, **config.am_args)  # type: ignore[arg-type]
+    model = build_part(
+        OPPONENT_MODELS[config.am_model],
+        named=f"am_model={config.am_model}",
+        args_key="am_args",
+        given={
+            "spec": spec,
+            "own_dim": spec.state_dim if config.obs_is_state else spec.obs_dim,
+            "config": config,
+        },
+        args=config.am_args,
+    )
     if not isinstance(getattr(model, "feature_dim", None), int):
         raise OmgError(
             f"am_model={config.am_model} has no feature_dim. Set the width of its features in "
@@ -37,31 +32,6 @@ def build_model(config: Config, spec: EnvSpec) -> OpponentModel:
     _check_files(model, config.am_model)
     _check_loss(model, config.am_model)
     return model
-
-
-def _check_arguments(kind: type[OpponentModel], config: Config) -> None:
-    parameters = inspect.signature(kind).parameters.values()
-    own = [p for p in parameters if p.name not in GIVEN and p.kind is not p.VAR_KEYWORD]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    names = [p.name for p in own]
-    wrong = [name for name in config.am_args if name in GIVEN or not (takes_any or name in names)]
-    missing = [p.name for p in own if p.default is p.empty and p.name not in config.am_args]
-    refused = [name for name in GIVEN if not (takes_any or name in {p.name for p in parameters})]
-    takes = f"It takes: {', '.join(names)}." if names else "It takes none."
-    if refused:
-        raise OmgError(
-            f"am_model={config.am_model} does not take {', '.join(refused)}. Begin it with "
-            "def __init__(self, *, spec, own_dim, config)."
-        )
-    if wrong:
-        raise OmgError(
-            f"am_model={config.am_model} does not take am_args.{', am_args.'.join(wrong)}. {takes}"
-        )
-    if missing:
-        raise OmgError(
-            f"am_model={config.am_model} needs am_args.{', am_args.'.join(missing)}. Give a value, "
-            "or a default in its __init__."
-        )
 
 
 def _check_options(config: Config) -> None:

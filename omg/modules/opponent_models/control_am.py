@@ -1,16 +1,22 @@
-"""`control_am`: the others' current features as they stand, no inference.
+"""Diagnostic models, which know what no agent knows.
 
-Every study needs it: features of the same kind as a model's prediction, of the present instead of
-the future. Without it, feature engineering passes for opponent modelling.
+`control_am`: the others' current features as they stand. Without it, feature engineering passes
+for opponent modelling. `oracle_am`: their features to come, as they really will be. What an agent
+gains by them is the most that any opponent model can gain in that game. The controller looks ahead
+for it (`oracle_kind`).
 """
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from omg.config.schema import Config
-from omg.modules.opponent_models.base import MemorylessModel, ModelRows
-from omg.modules.opponent_models.source import SubgoalSource, check_agent_features
+from omg.modules.opponent_models.base import (
+    MemorylessModel,
+    ModelRows,
+    SubgoalSource,
+    check_agent_features,
+)
 from omg.types import EnvSpec
 
 
@@ -18,7 +24,7 @@ class DiagnosticModel(MemorylessModel):
     """The other players' features relative to one's own, of some moment; learns nothing."""
 
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         check_agent_features(spec, f"am_model={config.am_model}", "use another am_model")
         self.source = SubgoalSource(spec, whole=True)
         self.feature_dim = self.source.place_dim
@@ -29,3 +35,13 @@ class ControlModel(DiagnosticModel):
 
     def feature(self, rows: ModelRows) -> Tensor:
         return self.source.place(rows.state, rows.state, rows.seats)
+
+
+class OracleModel(DiagnosticModel):
+    """The others where they are heading to, in place of a prediction."""
+
+    needs_foresight = True
+
+    def feature(self, rows: ModelRows) -> Tensor:
+        assert rows.foresight is not None, "the controller must look ahead for the oracle"
+        return self.source.ahead(rows.foresight, rows.state, rows.seats)

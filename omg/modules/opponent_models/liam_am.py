@@ -8,13 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omg.components.transforms import OneHot
+from omg.components.episodes import OneHot
 from omg.config.schema import Config
 from omg.functional.packing import Packing
-from omg.modules.opponent_models.base import Inferred, ModelRows, OpponentModel
-from omg.modules.opponent_models.prediction import action_loss
-from omg.modules.opponent_models.source import SubgoalSource
-from omg.modules.recurrent import GRUCore
+from omg.modules.kernels.gru import GRUCore
+from omg.modules.opponent_models.base import (
+    Inferred,
+    ModelRows,
+    OpponentModel,
+    SubgoalSource,
+    action_loss,
+)
 from omg.types import EnvSpec
 
 
@@ -31,10 +35,11 @@ class LiamModel(OpponentModel):
     """
 
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         hidden, embed_dim = config.am_hidden_dim, config.liam_embed_dim
         self._others, self._actions = spec.n_agents - 1, spec.n_actions
         self._embed_dim, self._kind = embed_dim, config.am_feature
+        self.reads_state = self._kind != "latent"
         self._action_weight = config.liam_action_weight
         self._one_hot = OneHot(spec.n_actions)
         self.fc = nn.Linear(own_dim + spec.n_actions + spec.n_agents, hidden)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from omg.config.schema import Config
 from omg.modules.opponent_models.base import MemorylessModel, ModelRows
-from omg.types import EnvSpec
 
 
 class NoModel(MemorylessModel):
     """Contributes nothing."""
 
     feature_dim = 0
-
-    def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
-        nn.Module.__init__(self)
+    reads_state = False
 
     def feature(self, rows: ModelRows) -> Tensor:
         return rows.own.new_zeros(len(rows.own), 0)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from omg.config.schema import Config
 from omg.functional.packing import Packing
-from omg.functional.subgoals import gaussian_kl, sample_gaussian
-from omg.modules.opponent_models.base import Inferred, ModelRows
-from omg.modules.opponent_models.history import HistoryModel
-from omg.modules.opponent_models.source import SubgoalSource
-from omg.types import EnvSpec
+from omg.functional.subgoals import gaussian_kl, hit_ratio, sample_gaussian
+from omg.modules.opponent_models.base import HistoryModel, Inferred, ModelRows, SubgoalSource
+from omg.types import EnvSpec, IntArray
+
+# Width of a cell in which features that are no whole numbers are compared.
+CELL = 0.1
+DESCRIBED = (
+    *("subgoal_dim", "subgoal_source", "subgoal_inference", "subgoal_feature"),
+    "subgoal_posterior",
+)
 
 
 class PriorVAE(nn.Module):
@@ -103,8 +110,10 @@ class SubgoalModel(HistoryModel):
     """Acting uses ĝ_t of the inference at every step; the prior is frozen after pre-training.
     Files: vae.th (prior), cvae.th or mlp.th, cond_rnn.th, fc.th (inference)."""
 
+    training_kind = "subgoals"
+
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         hidden = config.am_hidden_dim
         self.supervised = config.subgoal_inference == "mlp"
         self._subgoal_dim = config.subgoal_dim
@@ -118,6 +127,11 @@ class SubgoalModel(HistoryModel):
         latent = 0 if self._kind == "decoded" else config.subgoal_dim
         decoded = 0 if self._kind == "latent" else self.source.place_dim
         self.feature_dim = latent + decoded
+        self.reads_state = not self.feeds_subgoals
+        # Features count as equal within half a cell; those that are no whole numbers have none.
+        scale = spec.state_scale if config.scale_inputs else 1.0
+        self.cell = scale if "int" in spec.state_dtype else CELL
+        self._described = {key: getattr(config, key) for key in DESCRIBED}
 
     def draw(self, mean: Tensor, log_var: Tensor, generator: torch.Generator) -> Tensor:
         """A subgoal from a Gaussian: a sample or its mean, as configured."""
@@ -139,6 +153,16 @@ class SubgoalModel(HistoryModel):
 
     def record_dims(self) -> Mapping[str, int]:
         return dict.fromkeys(("am_mean", "am_log_var", "am_subgoal"), self._subgoal_dim)
+
+    def judge(
+        self, rows: ModelRows, packing: Packing, recorded: Mapping[str, Tensor]
+    ) -> Mapping[str, Tensor]:
+        """The hit ratio of the mean subgoals."""
+        return {"hit_ratio": subgoal_hits(self, rows, packing, recorded["am_mean"])}
+
+    def places_ahead(self, recorded: Mapping[str, Tensor], seats: Tensor) -> Tensor | None:
+        """The places that the mean subgoals decode to."""
+        return self.source.places(self.vae.decode(recorded["am_mean"]), seats)
 
     def inferred(self, mean: Tensor, log_var: Tensor, generator: torch.Generator) -> Tensor:
         """ĝ of a posterior; the ablation has no distribution to draw from."""
@@ -211,3 +235,31 @@ class SubgoalModel(HistoryModel):
         name = "mlp" if self.supervised else "cvae"
         parts = {"vae": self.vae, name: self.inference}
         return {**parts, "cond_rnn": self.cond_rnn, "fc": self.fc}
+
+    def describe(self) -> Mapping[str, Any]:
+        return self._described
+
+
+@torch.no_grad()
+def subgoal_hits(model: SubgoalModel, rows: ModelRows, packing: Packing, mean: Tensor) -> Tensor:
+    """Per episode: decode every inferred subgoal to the nearest places of the other players (the
+    whole state where the environment does not say whose features are whose), and count as in
+    `functional.subgoals.hit_ratio`."""
+    predicted = _cells(model, model.vae.decode(mean), rows.seats)
+    reached = _cells(model, model.source(rows.state, rows.seats), rows.seats)
+    episode, time = packing.episode.cpu().numpy(), packing.time.cpu().numpy()
+    order = np.lexsort((time, episode))
+    ends = np.flatnonzero(np.diff(episode[order])) + 1
+    ratios = [
+        hit_ratio([tuple(p) for p in predicted[slots][:-1]], [tuple(s) for s in reached[slots]])
+        for slots in np.split(order, ends)
+    ]
+    return torch.tensor(ratios, dtype=torch.float32)
+
+
+def _cells(model: SubgoalModel, encoded: Tensor, seats: Tensor) -> IntArray:
+    """The nearest cell of every feature that counts, [P, C]."""
+    if model.source.width:
+        encoded = model.source.places(encoded, seats).flatten(1)
+    cells: IntArray = np.rint(encoded.cpu().numpy() / model.cell).astype(np.int64)
+    return cells

@@ -21,12 +21,10 @@ from typing import Any
 import torch
 
 from omg.config.schema import Config
-from omg.controllers import controller_class
-from omg.envs.worker_process import _prepare
-from omg.modules.speed import set_up_torch
-from omg.runners import RUNNERS
-from omg.runners.assembly import make_rollout
-from omg.runners.builders import copies_in_training
+from omg.envs.spawned import prepare_child
+from omg.modules.device import set_up_torch
+from omg.runners import runner_of
+from omg.runners.assembly import make_controller, make_rollout
 from omg.runners.overlap.hand_over import HandOver, from_bytes, to_bytes
 from omg.runners.overlap.weights import Layout, SharedWeights, acting_networks, layout_of
 from omg.types import OmgError, RunFailedError
@@ -40,10 +38,11 @@ class Host:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._env = RUNNERS[config.runner](config, copies_in_training(config))
+        runner = runner_of(config)
+        self._env = runner.copies(runner.n_training)
         device = torch.device("cpu")
         try:
-            self._mac = controller_class(config)(config=config, spec=self._env.spec, device=device)
+            self._mac = make_controller(config, self._env.spec, device)
             self._rollout = make_rollout(
                 config, env=self._env, mac=self._mac, stream="train", device=device
             )
@@ -139,7 +138,7 @@ def _next_message(connection: Connection) -> tuple[str, Any] | None:
         received = connection.recv_bytes()
     except (EOFError, OSError):
         return None
-    command, argument = pickle.loads(received)
+    command, argument = pickle.loads(received)  # from our own parent; never read from a file
     return command, argument
 
 
@@ -152,7 +151,7 @@ def _report(error: BaseException) -> tuple[str, ...]:
 
 def run_collector(connection: Connection, faults: Connection, values: Mapping[str, Any]) -> None:
     """The process: `values` are a configuration's."""
-    _prepare(faults)
+    prepare_child(faults)
     # A whole job is told to end: the learner does so in an orderly way, and then ends us. A handler
     # and not SIG_IGN, which programs started by an environment would inherit.
     signal.signal(signal.SIGTERM, lambda *_: None)

@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from omg.components.scheme import Scheme
+from omg.components.episodes import Scheme
 from omg.config.schema import Config
 from omg.controllers.base import Controller
+from omg.runners import runner_of
 from omg.runners.overlap.hand_over import HandOver, from_bytes, to_bytes
 from omg.runners.overlap.process import Link
 from omg.runners.overlap.weights import SharedWeights, acting_networks, layout_of
@@ -35,7 +36,7 @@ class Collector:
         self._networks = acting_networks(mac)
         self._ahead = config.collect_ahead
         # The collector waits as long for workers of its own, and may then have to start new ones.
-        own_workers = config.runner == "parallel"
+        own_workers = not runner_of(config).in_process
         self._timeout = config.worker_timeout * (2 if own_workers else 1)
         self._timeout += START_SECONDS if own_workers else 0.0
         self._begun = False

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omg.components.episode_batch import EpisodeBatch
-from omg.components.scheme import Scheme
+from omg.components.episodes import EpisodeBatch, Scheme
 from omg.runners.rollout import EpisodeStats, Finished
 
 FILLED, EPISODES, STATS, INFO = "filled", "episodes.", "stats.", "info."

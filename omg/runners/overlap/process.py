@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import os
 import pickle
-import signal
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from typing import Any
 
 from omg.config.schema import Config
-from omg.envs.worker_handle import CLOSE_SECONDS, SHOWN_LINES, _worker_surroundings
+from omg.envs.spawned import CLOSE_SECONDS, SHOWN_LINES, SpawnedProcess
 from omg.runners.overlap.child import run_collector
 from omg.types import OmgError, RunFailedError
 
@@ -79,50 +76,37 @@ class CollectorProcess(Link):
     """A spawned process. It may have worker processes of its own, so it is no daemon."""
 
     def __init__(self, config: Config) -> None:
-        context = multiprocessing.get_context("spawn")
-        connection, theirs = context.Pipe()
-        super().__init__(connection)
-        self._faults, their_faults = context.Pipe(duplex=False)
         values = config.as_dict()
-        self._process = context.Process(
-            target=run_collector, args=(theirs, their_faults, values), name="omg-collector"
+        self._process = SpawnedProcess(
+            run_collector,
+            values,
+            name="omg-collector",
+            daemon=False,
+            needs_main="__main__" in repr(values),
         )
-        with _worker_surroundings(needs_main="__main__" in repr(values)):
-            self._process.start()
-        theirs.close()
-        their_faults.close()
+        super().__init__(self._process.connection)
         self._ended = False
         self._at_exit = Finalize(None, self.end, kwargs={"grace": 0.0}, exitpriority=10)
 
     @property
     def pid(self) -> int:
         """Process id."""
-        return self._process.pid or 0
+        return self._process.pid
 
     def ready(self, seconds: float) -> bool:
-        wanted: list[Any] = [self._connection, self._process.sentinel]
-        return bool(wait(wanted, seconds))
+        return self._process.ready(seconds)
 
     def receive(self) -> Any:
-        # The last words of a process that has ended stay in the pipe.
-        if not self._process.is_alive() and not self._connection.poll():
+        if self._process.is_silent():
             raise self.died()
         return super().receive()
 
     def died(self) -> CollectorFailedError:
         self.end(grace=1.0)
-        code = self._process.exitcode or 0
-        how = f"ended with exit code {code}"
-        if code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-        return CollectorFailedError(how, self._read_faults())
+        return CollectorFailedError(self._process.how_it_died(), self._process.faults())
 
     def hung(self, seconds: float) -> CollectorFailedError:
-        stack = ""
-        if hasattr(signal, "SIGUSR1"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGUSR1)  # needs nothing of its interpreter
-            stack = self._read_faults(patience=0.5)
+        stack = self._process.stack()
         self.end(grace=0.0)
         return CollectorFailedError(f"made no step for {seconds:g} seconds", stack)
 
@@ -132,24 +116,4 @@ class CollectorProcess(Link):
             return
         self._ended = True
         self._at_exit.cancel()
-        super().end(grace=grace)
-        try:
-            wait([self._process.sentinel], grace)
-        finally:
-            # The group goes first: its number is the collector's until that has been waited for.
-            if hasattr(os, "killpg"):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.pid, signal.SIGKILL)
-            self._process.kill()
-            self._process.join()
-
-    def _read_faults(self, *, patience: float = 0.0) -> str:
-        """What the fault handler wrote, in the order of an ordinary traceback."""
-        text = b""
-        with contextlib.suppress(OSError):
-            while self._faults.poll(patience) and (
-                chunk := os.read(self._faults.fileno(), 1 << 16)
-            ):
-                text += chunk
-        frames = [x for x in text.decode(errors="replace").splitlines() if x.startswith("  File")]
-        return "\n".join(["Traceback (most recent call last):", *frames[::-1]] if frames else [])
+        self._process.end(grace=grace)

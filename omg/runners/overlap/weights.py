@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from omg.controllers.base import Controller
-from omg.controllers.multi_module import MultiModuleMAC
+from omg.controllers.team import TeamMAC
 
 # (name, shape, dtype) of every tensor of the networks that act.
 Layout: TypeAlias = tuple[tuple[str, tuple[int, ...], str], ...]
@@ -21,8 +21,8 @@ ALIGNMENT = 64
 
 def acting_networks(mac: Controller) -> dict[str, nn.Module]:
     """All that acts and learns: what is saved, and of an opponent model also what is not."""
-    model = {"opponent model": mac.model} if isinstance(mac, MultiModuleMAC) else {}
-    return {**mac.networks(), **model}
+    model = mac.model if isinstance(mac, TeamMAC) else None
+    return {**mac.networks(), **({} if model is None else {"opponent model": model})}
 
 
 def _tensors(networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:

@@ -1,0 +1,204 @@
+"""Who plays: random actions, scripted players, or what a run has trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from omg.catalogue import Choice, scripted_players
+from omg.config.schema import Config
+from omg.controllers import Acted, Controller
+from omg.experiment.trained import load_players, read_run
+from omg.modules.device import choose_device
+from omg.opponents.players import Players, ScriptGroup
+from omg.opponents.pool_manifest import ScriptSpec
+from omg.policies.inputs import Carry, StepView
+from omg.registry import nearest
+from omg.types import EnvSpec, IntArray, OmgError
+
+RANDOM = "random"
+CPU = torch.device("cpu")
+# Environments that are another one for every env_args.key.
+KEYED = ("gymnasium", "pettingzoo", "pymarl")
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A team that plays. `seats` says who sits where; empty: drawn anew for every episode."""
+
+    mac: Controller
+    seats: tuple[str, ...] = ()
+    note: str = ""
+    device: torch.device = CPU
+    greedy: bool = True
+    env_steps: int = 0
+
+
+def is_run(policy: str) -> bool:
+    """Whether a policy names the folder of a run."""
+    return (Path(policy).expanduser() / "config.yaml").is_file()
+
+
+def players_of(policy: str, choice: Choice, spec: EnvSpec) -> Cast:
+    """Who `--policy` names: random, scripts (several with commas), or a run's folder."""
+    if policy == RANDOM:
+        return Cast(RandomTeam(spec), (RANDOM,) * spec.n_agents)
+    names = [name.strip() for name in policy.split(",")]
+    known = {script.name: script.role for script in scripted_players(choice.env)}
+    if all(name in known for name in names):
+        return _scripted(names, known, choice, spec)
+    if is_run(policy):
+        return _trained(Path(policy).expanduser(), choice, spec)
+    raise _unknown(policy, names, list(known), choice)
+
+
+def _unknown(policy: str, names: Sequence[str], known: Sequence[str], choice: Choice) -> OmgError:
+    if Path(policy).expanduser().exists():
+        return OmgError(
+            f"--policy={policy} is not the folder of a run (no config.yaml in it). Give the folder "
+            "under results that holds config.yaml and models."
+        )
+    wrong = next(name for name in names if name not in known)
+    scripts = f"a script ({', '.join(known)})" if known else f"no script: {choice.env} has none"
+    return OmgError(
+        f"--policy={policy}: there is no '{wrong}'{nearest(wrong, [RANDOM, *known]) or '.'} Give "
+        f"{RANDOM}, the folder of a run, or {scripts}."
+    )
+
+
+class FixedTeam(Controller):
+    """What players that learn nothing have in common."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._spec = spec
+
+    def networks(self) -> Mapping[str, nn.Module]:
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+
+class RandomTeam(FixedTeam):
+    """Every seat takes any available action."""
+
+    def initial_carry(self, n_copies: int) -> Carry:
+        return {}
+
+    def act(
+        self,
+        view: StepView,
+        carry: Carry,
+        *,
+        env_steps: int,
+        greedy: bool,
+        generator: torch.Generator,
+    ) -> Acted:
+        keys = torch.rand(view.avail.shape, generator=generator)
+        return Acted(keys.masked_fill(~view.avail.cpu(), -1.0).argmax(-1), carry)
+
+
+class ScriptedTeam(FixedTeam):
+    """Every seat is played by a script."""
+
+    def __init__(self, spec: EnvSpec, scripts: Players, members_N: IntArray) -> None:
+        super().__init__(spec)
+        self._scripts, self._members = scripts, members_N
+
+    def initial_carry(self, n_copies: int) -> Carry:
+        return self._scripts.initial_carry(n_copies)
+
+    def begin_episodes(
+        self, carry: Carry, copies: IntArray, rng: np.random.Generator
+    ) -> Mapping[str, NDArray[Any]]:
+        seated = np.tile(self._members, (len(copies), 1))
+        self._scripts.seat(carry, torch.from_numpy(copies), seated)
+        return {}
+
+    def act(
+        self,
+        view: StepView,
+        carry: Carry,
+        *,
+        env_steps: int,
+        greedy: bool,
+        generator: torch.Generator,
+    ) -> Acted:
+        actions = torch.zeros(view.last_actions.shape, dtype=torch.int64)
+        carry = dict(carry)
+        self._scripts.act(view, carry, actions, generator)
+        return Acted(actions, carry)
+
+
+def _scripted(
+    names: Sequence[str], known: Mapping[str, str], choice: Choice, spec: EnvSpec
+) -> Cast:
+    """Scripts in the seats of their roles, several of one role in turn. A role that none of them
+    plays is given the first script it has."""
+    seated: list[str] = []
+    for role in dict.fromkeys(spec.roles or ("",)):
+        fitting = [name for name in names if known[name] in ("", role)]
+        fitting = fitting or [name for name, plays in known.items() if plays == role][:1]
+        for turn, seat in enumerate(spec.seats_of(role)):
+            seated += [""] * (seat + 1 - len(seated))
+            seated[seat] = fitting[turn % len(fitting)] if fitting else RANDOM
+    for name in names:
+        if name not in seated:
+            roles = ", ".join(dict.fromkeys(spec.roles)) or "none"
+            raise OmgError(
+                f"--policy={','.join(names)}: there is no seat for '{name}', which plays "
+                f"{known[name] or 'any role'} (roles here: {roles}). Name no more scripts than "
+                "there are seats of their role."
+            )
+    playing = list(dict.fromkeys(seated))
+    group = ScriptGroup([ScriptSpec(name) for name in playing], choice.env, choice.args)
+    scripts = Players(playing, [(group, range(len(playing)))], spec.n_agents)
+    rows = np.array([playing.index(name) for name in seated], np.int64)
+    return Cast(ScriptedTeam(spec, scripts, rows), tuple(seated))
+
+
+def _trained(folder: Path, choice: Choice, spec: EnvSpec) -> Cast:
+    """A run's players with its newest weights, after the checks of `--evaluate`."""
+    run = read_run(folder, "newest")
+    _check_same_game(folder, run.config, choice)
+    args = choice.args
+    config = Config.model_validate({**run.config.as_dict(), "env_args": args})
+    device = choose_device(config)
+    try:
+        mac = load_players(run, spec, device, config=config)
+    except OmgError as error:
+        own = " Without the environment's name the run's own is played."
+        raise OmgError(f"{error}{own if choice.env_config else ''}") from error
+    trained_with = run.meta.get("env_args", args)
+    return Cast(
+        mac,
+        seats=() if mac.players() else (config.name,) * spec.n_agents,
+        note=f"trained with env_args={trained_with}" if trained_with != args else "",
+        device=device,
+        greedy=config.test_greedy,
+        env_steps=int(run.meta.get("env_steps", config.epsilon_anneal_time)),
+    )
+
+
+def _check_same_game(folder: Path, saved: Config, choice: Choice) -> None:
+    there, here = saved.env, choice.env
+    if there == here and here in KEYED:
+        there, here = (
+            f"{env} with env_args.key={args.get('key')}"
+            for env, args in (
+                (there, saved.env_args),
+                (here, choice.args),
+            )
+        )
+    if there != here:
+        raise OmgError(
+            f"{folder} was trained on env={there}, not {here}. Name that environment, or leave the "
+            "name out to play the run's own."
+        )

@@ -1,0 +1,1 @@
+"""The `omg` command: one file per subcommand."""

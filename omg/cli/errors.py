@@ -1,0 +1,65 @@
+"""How a command runs: failures become sentences and exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+ASKED = re.compile(r"--debug|(--)?debug=(true|1|yes|on)", re.IGNORECASE)
+
+
+def wants_debug(words: Sequence[str]) -> bool:
+    """Whether a command line asks for tracebacks; works on one that cannot be read, too."""
+    return any(ASKED.fullmatch(word) for word in words)
+
+
+def run(debug: bool, action: Callable[[], Any]) -> int:
+    """Do what a command is for; the exit code. The user's own parts are found by import path."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return report_errors(debug, action)
+
+
+def report_errors(debug: bool, action: Callable[[], Any]) -> int:
+    """Do something; bad input and failures become sentences and exit codes."""
+    try:
+        action()
+    except typer.Exit:  # the action chose its exit code
+        raise
+    except KeyboardInterrupt as stop:
+        return _tell(f"interrupted. {stop}".rstrip(), 130)
+    except BrokenPipeError:  # whoever read our output has enough of it, e.g. `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return report(error, debug)
+    return 0
+
+
+def report(error: Exception, debug: bool = False) -> int:
+    """Say what went wrong, where a traceback has not yet; the exit code."""
+    if isinstance(error, ImportError):
+        advice = "'omg doctor' says what is missing and what to do."
+        return _tell(f"a needed package cannot be imported: {error}. {advice}", 1)
+    from omg.types import OmgError  # needs numpy: a command starts without it
+
+    if isinstance(error, OmgError):
+        return _tell(str(error), error.exit_code)
+    if debug:
+        return 1
+    advice = "This is a bug or a fault of the environment; --debug shows where."
+    return _tell(f"{type(error).__name__}: {error}. {advice}", 1)
+
+
+def _tell(sentence: str, code: int) -> int:
+    print(f"omg: {sentence}", file=sys.stderr)
+    return code

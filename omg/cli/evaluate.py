@@ -1,0 +1,221 @@
+"""`omg evaluate` and `omg crossplay`: learning agents against opponents seen and unseen."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import typer
+from rich.console import Console
+
+from omg.cli.console import show
+
+if TYPE_CHECKING:
+    from omg.evaluation.crossplay_table import Cell, Crossplay
+
+POOL = typer.Option("", help="opponent pool; empty: the one the (first) run was trained with")
+LINEUP = typer.Option(
+    "auto", help="homologue, mixed, both, or auto: both with three players or more"
+)
+WHICH = typer.Option("last", help="weights: last, best or a saved step")
+FINETUNE = typer.Option(0, help="train on for so many episodes against each opponent first")
+PERMUTE = typer.Option(
+    False, "--permute", help="play again with what was inferred in other episodes (permuted_*)"
+)
+SAMPLE = typer.Option(
+    False, "--sample", help="agents explore or sample as in training; without it they are greedy"
+)
+SEED = typer.Option(0, help="of the episodes; every agent plays the same ones")
+
+
+def evaluate(
+    run: Path = typer.Argument(help="folder of a learning agent's run"),
+    pool: str = POOL,
+    split: str = typer.Option("heldout", help="train, heldout or both"),
+    episodes: int = typer.Option(200, help="per opponent"),
+    lineup: str = LINEUP,
+    which: str = WHICH,
+    finetune_episodes: int = FINETUNE,
+    seed: int = SEED,
+    permute: bool = PERMUTE,
+    sample: bool = SAMPLE,
+    out: str = typer.Option("", help="folder of the results; empty: <run>/evaluation"),
+    replays: int = typer.Option(3, help="Foraging: episodes written with the inferred subgoals"),
+) -> None:
+    """Test one learning agent against every opponent of a pool."""
+    from omg.evaluation.evaluate import evaluate as play
+
+    with _progress() as on_cell:
+        table = play(
+            run,
+            pool,
+            split=split,
+            episodes=episodes,
+            lineup=lineup,
+            which=which,
+            finetune_episodes=finetune_episodes,
+            seed=seed,
+            permute=permute,
+            sample=sample,
+            out=out or run / "evaluation",
+            replays=replays,
+            on_cell=on_cell,
+        )
+    _print_cells(table)
+    _print_summary(table, table.metrics())
+    _print_closing(table, replays)
+
+
+def crossplay(
+    runs: list[Path] = typer.Argument(help="folders of runs; the seeds of a method share a label"),
+    pool: str = POOL,
+    split: str = typer.Option("both", help="train, heldout or both"),
+    episodes: int = typer.Option(100, help="per cell"),
+    lineup: str = LINEUP,
+    which: str = WHICH,
+    finetune_episodes: int = FINETUNE,
+    seed: int = SEED,
+    permute: bool = PERMUTE,
+    sample: bool = SAMPLE,
+    metric: str = typer.Option("own_return", help="what is printed and drawn; all are written"),
+    baseline: str = typer.Option("", help="method the others are compared to; empty: the first"),
+    out: Path = typer.Option(Path("crossplay"), help="folder of the results"),
+    replays: int = typer.Option(0, help="Foraging: subgoal replays of each method's first agent"),
+) -> None:
+    """Play learning agents against all opponents, and compare their methods."""
+    from omg.evaluation.evaluate import crossplay as play
+
+    with _progress() as on_cell:
+        table = play(
+            runs,
+            pool,
+            split=split,
+            episodes=episodes,
+            lineup=cast(Any, lineup),
+            which=which,
+            finetune_episodes=finetune_episodes,
+            seed=seed,
+            permute=permute,
+            sample=sample,
+            metric=metric,
+            baseline=baseline,
+            out=out,
+            replays=replays,
+            on_cell=on_cell,
+        )
+    _print_summary(table, [metric])
+    _print_paired(table, metric)
+    _print_closing(table, replays)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[Cell, int], None]]:
+    """A live line on stderr where that is a terminal; nothing otherwise."""
+    if not sys.stderr.isatty():
+        yield lambda cell, total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("cells"),
+        BarColumn(24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[now]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as live:
+        task = live.add_task("cells", total=None, now="")
+
+        def on_cell(cell: Cell, total: int) -> None:
+            now = f"{cell.agent} against {cell.opponent}"
+            live.update(task, total=total, advance=1, now=now)
+
+        yield on_cell
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _interval(row: dict[str, Any], value: str, low: str, high: str) -> str:
+    return f"{row[value]:.3f} [{row[low]:.3f}, {row[high]:.3f}]"
+
+
+def _print_cells(table: Crossplay) -> None:
+    (agent_id, agent), *_ = table.agents.items()
+    metrics = table.metrics()
+    members = {member.id: member for member in table.opponents}
+    rows = []
+    for cell in table.cells:
+        member = members.get(cell.opponent)
+        kind = (member.algorithm, member.skill) if member else ("drawn", "-")
+        numbers = [_number(cell.metrics.get(name)) for name in metrics]
+        rows.append((cell.opponent, *kind, cell.split, *numbers))
+    title = f"{agent_id}: {agent.model}, trained for {agent.env_steps:,} steps"
+    columns = ("opponent", "algorithm", "skill", "split", *metrics)
+    show(*columns, rows=rows, title=title, whole_names=False)
+
+
+def _print_summary(table: Crossplay, metrics: Sequence[str]) -> None:
+    alone = len(metrics) == 1  # then the title names it
+    title = f"{metrics[0]}, mean and interquartile mean" if alone else "Summary"
+    columns = ("metric", "method", "split", "line-up", "mean [95 %]", "IQM [95 %]")
+    rows = [
+        [
+            *(row["metric"], row["method"], row["split"], row["lineup"]),
+            _interval(row, "mean", "mean_low", "mean_high"),
+            _interval(row, "iqm", "iqm_low", "iqm_high"),
+            *(str(row["agents"]), str(row["opponents"])),
+        ][alone:]
+        for row in table.summary()
+        if row["metric"] in metrics
+    ]
+    shown = (*columns, "seeds", "opponents")[alone:]
+    show(*shown, rows=rows, title=title, whole_names=False)
+
+
+def _print_paired(table: Crossplay, metric: str) -> None:
+    rows = [
+        (
+            *(row["method"], row["split"], row["lineup"]),
+            _interval(row, "difference", "low", "high"),
+            "drawn jointly" if row["same_seeds"] else "differ: drawn independently",
+        )
+        for row in table.paired()
+        if row["metric"] == metric
+    ]
+    if rows:
+        title = f"{metric}: difference to {table.baseline}"
+        columns = ("method", "split", "line-up", "difference [95 %]", "seeds")
+        show(*columns, rows=rows, title=title, whole_names=False)
+
+
+def _print_closing(table: Crossplay, replays: int) -> None:
+    written = table.files
+    for note in _notes(table):
+        typer.echo(f"Note: {note}")
+    if replays and not any(path.parent.name == "replays" for path in written):
+        typer.echo("Note: replays with subgoals are written for env=foraging only.")
+    files = [path for path in written if path.parent.name != "replays"]
+    typer.echo(f"Wrote {', '.join(str(path) for path in files)}")
+    if len(written) > len(files):
+        typer.echo(f"Wrote {len(written) - len(files)} replays in {written[-1].parent}")
+
+
+def _notes(table: Crossplay) -> list[str]:
+    """What a reader of the tables should know."""
+    notes = []
+    agents = list(table.agents.values())
+    if any(len(ids) == 1 for ids in table.methods().values()):
+        notes.append("with one seed an interval covers the choice of opponents only.")
+    if any(len(table.columns(split, lineup)) == 1 for split, lineup in table.blocks()):
+        notes.append("with one opponent an interval covers the choice of seeds only.")
+    if len({agent.config.gamma for agent in agents}) > 1:
+        notes.append("discounted_return uses each agent's own gamma, and they differ.")
+    game = agents[0].config.as_dict()["env_args"]
+    other = [m.id for m in table.opponents if m.env_args and dict(m.env_args) != game]
+    if other:
+        notes.append(f"trained with other env_args than the agents: {', '.join(other)}.")
+    return notes

@@ -1,0 +1,135 @@
+"""`omg pool`: opponents to train with and to be tested against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import typer
+
+from omg.cli.commands import Commands
+from omg.cli.console import show
+
+if TYPE_CHECKING:
+    from omg.opponents.pool import OpponentPool, PoolMember, Split
+
+pool_app = Commands("Opponent pools.")
+
+POOL = typer.Argument(help="the pool's folder")
+
+
+@pool_app.command("add")
+def pool_add(
+    pool: Path = typer.Argument(help="the pool's folder; made if it does not exist"),
+    runs: list[Path] = typer.Argument(None, help="folders of runs; all are added or none"),
+    steps: str = typer.Option(
+        "final", help="early, middle, final, newest, best or a step; several with commas"
+    ),
+    script: str = typer.Option("", help="add a scripted player instead of runs"),
+    env: str = typer.Option(
+        "", help="the script's environment; empty: the pool's, else the first that has it"
+    ),
+    noise: float = typer.Option(0.0, help="the script's probability of a random action"),
+    split: str = typer.Option("", help="train or heldout; empty: the run's side, else train"),
+    name: str = typer.Option("", help="call the run by another name than its folder's"),
+) -> None:
+    """Add checkpoints of runs, or a scripted player."""
+    from omg.opponents.pool import OpponentPool
+    from omg.types import OmgError
+
+    if env and not script:
+        raise OmgError("--env says whose script is meant. Runs know theirs: leave it out.")
+    if bool(runs) == bool(script):
+        raise OmgError("Give the folders of runs, or --script=<name>, and not both.")
+    side = cast("Split | None", split or None)
+    opened = OpponentPool.open_or_new(pool)
+    if script:
+        added: Sequence[PoolMember] = [
+            opened.add_script(script, noise=noise, split=side, env=env or None)
+        ]
+    else:
+        added = opened.add_runs(runs, steps=steps, split=side, name=name or None)
+    for member in added:
+        typer.echo(f"Added {member.id} ({member.algorithm}, {member.skill}, {member.split})")
+    typer.echo(_summary(opened))
+
+
+@pool_app.command("list")
+def pool_list(
+    pool: Path = POOL, split: str = typer.Option("", help="train or heldout; empty: both")
+) -> None:
+    """The members of a pool."""
+    from omg.opponents.pool import OpponentPool
+
+    opened = OpponentPool.open(pool)
+    columns = ("id", "algorithm", "run", "seed", "skill", "steps", "reward", "role", "split")
+    show(*columns, rows=map(_row, opened.members(cast("Split | None", split or None))))
+    typer.echo(_summary(opened))
+
+
+def _row(member: PoolMember) -> Sequence[str]:
+    return (
+        *(member.id, member.algorithm, member.run),
+        "-" if member.seed is None else str(member.seed),
+        member.skill,
+        "-" if member.env_steps is None else f"{member.env_steps:,}",
+        {None: "-", True: "common", False: "own"}[member.common_reward],
+        ", ".join(member.roles) or "any",
+        member.split,
+    )
+
+
+@pool_app.command("show")
+def pool_show(
+    pool: Path = POOL, member: str = typer.Argument(help="the member's id, see omg pool list")
+) -> None:
+    """All that is recorded of a member; its weights are read and checked."""
+    from dataclasses import asdict
+
+    from omg.opponents.pool import OpponentPool
+
+    opened = OpponentPool.open(pool)
+    found = opened.member(member)
+    typer.echo(json.dumps(asdict(found), indent=2))
+    if found.kind == "checkpoint":
+        size = sum(tensor.numel() for tensor in opened.check_weights(found).values())
+        typer.echo(f"{opened.folder(found)}: intact, {size:,} parameters")
+
+
+@pool_app.command("split")
+def pool_split(
+    pool: Path = POOL,
+    heldout: str = typer.Option(help="a fraction, or runs and ids separated by commas"),
+    by: str = typer.Option("run", help="run: no run lies on both sides; member: one by one"),
+    seed: int = typer.Option(0, help="of the draw, where a fraction is given"),
+) -> None:
+    """Assign every member to training or held-out."""
+    from omg.opponents.pool import OpponentPool
+
+    opened = OpponentPool.open(pool)
+    opened.split(_fraction_or_names(heldout), by=cast(Any, by), seed=seed)
+    for side in ("train", "heldout"):
+        runs = dict.fromkeys(m.run for m in opened.members(side))
+        typer.echo(f"{side:8}{', '.join(runs) or '-'}")
+    typer.echo(_summary(opened))
+
+
+def _fraction_or_names(text: str) -> float | list[str]:
+    try:
+        return float(text)
+    except ValueError:
+        return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _summary(pool: OpponentPool) -> str:
+    train, heldout = pool.members("train"), pool.members("heldout")
+    lines = [f"{pool.path}: {len(train)} to train with, {len(heldout)} held out"]
+    both = sorted({m.run for m in train} & {m.run for m in heldout})
+    if both:
+        lines.append(f"On both sides: {', '.join(both)}. Held-out members are not all unseen runs.")
+    games = {json.dumps(m.env_args, sort_keys=True) for m in pool.members() if m.env_args}
+    if len(games) > 1:
+        lines.append(f"Trained with different env_args: {' and '.join(sorted(games))}.")
+    return "\n".join(lines)

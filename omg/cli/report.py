@@ -1,0 +1,38 @@
+"""`omg report` and `omg plot`: what came of runs, as a page and as curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def report(
+    sources: list[Path] = typer.Argument(help="a pipeline's folder, or folders of runs"),
+    out: Path = typer.Option(Path("report.html"), help="the page; replaced if it exists"),
+    title: str = typer.Option("", help="the page's title; empty: the environment"),
+    metric: str = typer.Option(
+        "", help="shown first; empty: test_own_return_mean, else test_return_mean"
+    ),
+) -> None:
+    """Write report.html: results, learning curves, cross-play, replays; no network needed."""
+    from omg.report import write_report
+
+    data = write_report(sources, out, title=title, metric=metric)
+    for words in data.notes:
+        typer.echo(words)
+    typer.echo(
+        f"Wrote {out} ({out.stat().st_size / 1024:,.0f} KiB): {len(data.methods)} methods, "
+        f"{len(data.agents)} runs, {len(data.replays)} replays"
+    )
+
+
+def plot(
+    runs: list[Path] = typer.Argument(help="folders of runs; seeds of one task share a line"),
+    metric: str = typer.Option("test_return_mean"),
+    out: Path = typer.Option(Path("curve.png"), help=".png, .svg or .pdf"),
+) -> None:
+    """Learning curves of runs, with 95 % bands over seeds."""
+    from omg.evaluation.curves import draw_curves, group_runs
+
+    typer.echo(f"Wrote {draw_curves(group_runs(runs), out, metric=metric)}")

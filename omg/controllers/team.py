@@ -1,0 +1,249 @@
+"""Teams that act: one policy in the seats that learn, frozen players in the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from omg.components.episodes import EpisodeBatch, Field
+from omg.components.trajectories import Trajectories
+from omg.config.schema import Config
+from omg.controllers.base import Acted, Controller
+from omg.controllers.foresight import make_foresight
+from omg.modules.opponent_models import Inferred, OpponentModel
+from omg.modules.opponent_models.build import build_model
+from omg.opponents.building import agent_lineup, team_lineup
+from omg.opponents.lineups import LineUp
+from omg.policies.inputs import FORESIGHT, Carry, StepView
+from omg.policies.policy import Policy
+from omg.types import EnvSpec, FloatArray, IntArray
+
+
+class TeamMAC(Controller):
+    """Who sits where is the line-up's business; what the policy remembers of a game is kept in
+    the carry, one row per copy."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        spec: EnvSpec,
+        device: torch.device,
+        policy: Policy,
+        lineup: LineUp,
+        record: bool = False,
+        permute: bool = False,
+    ) -> None:
+        """`record`: store what the model infers at every step; `permute`: feed every game what
+        was inferred in another one, a test of whether that is used at all."""
+        self._config, self._spec, self._device = config, spec, device
+        self.policy, self.lineup = policy, lineup
+        self._records, self._permutes = record, permute
+        self._foresight = None
+        if self.model is not None and self.model.needs_foresight:
+            self._foresight = make_foresight(config, spec, lineup.players)
+
+    @property
+    def model(self) -> OpponentModel | None:
+        """The policy's opponent model."""
+        return self.policy.model
+
+    @property
+    def seats(self) -> tuple[int, ...] | None:
+        return self.lineup.seats
+
+    @property
+    def learns_one_seat(self) -> bool:
+        return self.seats is None
+
+    def sibling(self, **changes: Any) -> TeamMAC:
+        """The same policy elsewhere: among others (`lineup`), recording, or permuting."""
+        settings: dict[str, Any] = {
+            "lineup": self.lineup,
+            "record": self._records,
+            "permute": self._permutes,
+            **changes,
+        }
+        other = object.__new__(type(self))
+        TeamMAC.__init__(
+            other,
+            config=self._config,
+            spec=self._spec,
+            device=self._device,
+            policy=self.policy,
+            **settings,
+        )
+        return other
+
+    def recording(self) -> TeamMAC:
+        return self.sibling(record=True)
+
+    def trajectories(self, batch: EpisodeBatch) -> Trajectories:
+        return self.lineup.trajectories(batch)
+
+    # --- acting ------------------------------------------------------------------------------
+
+    def initial_carry(self, n_copies: int) -> Carry:
+        width, seats = self.policy.network.carry_dim, self.lineup.n_learning
+        carry = {"hidden": torch.zeros(n_copies, seats, width, device=self._device)}
+        if self.model is not None:
+            remembered = seats * self.model.carry_dim
+            carry["model"] = torch.zeros(n_copies, remembered, device=self._device)
+        return {**carry, **self.lineup.initial_carry(n_copies)}
+
+    def skip_episodes(self, carry: Carry, episodes: int) -> None:
+        self.lineup.skip_episodes(carry, episodes)
+
+    def begin_episodes(
+        self, carry: Carry, copies: IntArray, rng: np.random.Generator
+    ) -> Mapping[str, NDArray[Any]]:
+        rows = torch.from_numpy(copies)
+        for name in carry.keys() & {"hidden", "model"}:
+            carry[name][rows] = 0
+        return self.lineup.begin(carry, copies, rng)
+
+    def act(
+        self,
+        view: StepView,
+        carry: Carry,
+        *,
+        env_steps: int,
+        greedy: bool,
+        generator: torch.Generator,
+    ) -> Acted:
+        seats = self.lineup.learning_seats(carry)
+        own = view if seats is None else view.of_seats(seats)
+        kept: dict[str, Tensor] = {}
+        feature, model_carry = None, {}
+        if self.model is not None:
+            feature, inferred = self._infer(view, carry, seats, kept, generator)
+            model_carry = {"model": inferred.carry.view(len(view.obs), -1)}
+        outputs, hidden = self.policy.step(own, carry["hidden"], seats, feature)
+        chosen = self.policy.selector.select(
+            outputs.cpu(), own.avail.cpu(), env_steps=env_steps, greedy=greedy, generator=generator
+        )
+        extras = {name: value.cpu().numpy() for name, value in kept.items()}
+        carry = {**carry, "hidden": hidden, **model_carry}
+        if seats is None:
+            return Acted(chosen, carry, extras)
+        actions = torch.zeros(view.last_actions.shape, dtype=torch.int64)
+        actions.scatter_(1, seats.cpu(), chosen)  # a frozen player may overrule it: `gathering`
+        if self.lineup.players is not None:
+            self.lineup.players.act(view, carry, actions, generator)
+        return Acted(actions, carry, extras)
+
+    def _infer(
+        self,
+        view: StepView,
+        carry: Carry,
+        seats: Tensor | None,
+        kept: dict[str, Tensor],
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Inferred]:
+        """Features and all that was inferred; what is to be stored goes into `kept`."""
+        if seats is None:
+            copies, agents = view.last_actions.shape
+            seats = torch.arange(agents, device=view.obs.device).expand(copies, -1)
+        foreseen = self._foresight(view, carry, generator) if self._foresight else None
+        feature, inferred = self.policy.infer(
+            view, seats, carry["model"], generator, foresight=foreseen, permute=self._permutes
+        )
+        if self._records:
+            shape = (len(seats), self.lineup.n_learning) if self.lineup.n_learning > 1 else (-1,)
+            kept |= {k: v.view(*shape, v.shape[-1]) for k, v in inferred.record.items()}
+        if foreseen is not None:
+            kept[FORESIGHT] = foreseen
+        return feature, inferred
+
+    def record_fields(self) -> Mapping[str, Field]:
+        fields: dict[str, Field] = {}
+        if self.model is not None and self._records:
+            seats = (self.lineup.n_learning,) if self.lineup.n_learning > 1 else ()
+            widths = self.model.record_dims()
+            fields = {name: Field(vshape=(*seats, width)) for name, width in widths.items()}
+        if self._foresight is not None:
+            shape = (self._spec.n_agents - 1, len(self._spec.agent_features[0]))
+            fields[FORESIGHT] = Field(vshape=shape)
+        return {**fields, **self.lineup.record_fields()}
+
+    def judge(self, episodes: EpisodeBatch) -> Mapping[str, FloatArray]:
+        """What the opponent model says of episodes whose inferences were recorded, e.g. how often
+        its subgoals were reached; means over the seats that learn."""
+        model = self.model
+        if model is None or not self._records or type(model).judge is OpponentModel.judge:
+            return {}
+        played = self.trajectories(episodes.to(self._device))
+        recorded = {
+            name: played.pack(name).view(-1, width) for name, width in model.record_dims().items()
+        }
+        found = model.judge(self.policy.rows.stored(played), played.rows, recorded)
+        return {k: v.view(len(episodes), -1).mean(1).cpu().numpy() for k, v in found.items()}
+
+    # --- what it is --------------------------------------------------------------------------
+
+    def networks(self) -> Mapping[str, nn.Module]:
+        return {self.file_name(name): part for name, part in self.policy.networks().items()}
+
+    def describe(self) -> dict[str, Any]:
+        roles = {"roles": list(self.lineup.roles)} if self._spec.roles else {}
+        return {**self.policy.describe(), **roles}
+
+    def players(self) -> list[str]:
+        return [] if self.lineup.players is None else list(self.lineup.players.names)
+
+    def metrics(self, env_steps: int) -> dict[str, float]:
+        return self.policy.selector.metrics(env_steps)
+
+
+class BasicMAC(TeamMAC):
+    """Every seat is played by the same network; seats differ by their one-hot input."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        spec: EnvSpec,
+        device: torch.device,
+        lineup: LineUp | None = None,
+    ) -> None:
+        super().__init__(
+            config=config,
+            spec=spec,
+            device=device,
+            policy=Policy(config=config, spec=spec, device=device),
+            lineup=lineup or team_lineup(config, spec, device),
+        )
+
+
+class MultiModuleMAC(TeamMAC):
+    """One seat learns, or all of them where neither a team string nor a pool says who else plays.
+    Its files lie in a folder called like the algorithm: <alg>/agent.th."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        spec: EnvSpec,
+        device: torch.device,
+        lineup: LineUp | None = None,
+        gathering: bool = False,
+    ) -> None:
+        """`gathering`: frozen players take every seat; nobody infers anything then."""
+        lineup = lineup or agent_lineup(config, spec, device, gathering=gathering)
+        model = build_model(config, spec)
+        super().__init__(
+            config=config,
+            spec=spec,
+            device=device,
+            policy=Policy(config=config, spec=spec, device=device, model=model),
+            lineup=lineup,
+            record=config.store_inference and not gathering,
+        )
+
+    def file_name(self, network: str) -> str:
+        return f"{self._config.train_alg or self._config.name}/{network}"

@@ -1,0 +1,122 @@
+"""`evaluate` and `crossplay`: agents against opponents, played and written down in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from omg.evaluation.crossplay import (
+    CrossplayPlan,
+    LineupChoice,
+    open_pool,
+    read_agents,
+    run_crossplay,
+)
+from omg.evaluation.crossplay_files import (
+    check_metric,
+    draw_heat_map,
+    prepare_folder,
+    write_tables,
+)
+from omg.evaluation.crossplay_table import Cell, Crossplay
+from omg.evaluation.subgoal_replay import ENV, clear_replays, write_subgoal_replays
+from omg.experiment.saved import SavedRun
+from omg.opponents.pool import OpponentPool, Split
+from omg.types import OmgError
+
+SIDES: dict[str, tuple[Split, ...]] = {
+    "train": ("train",),
+    "heldout": ("heldout",),
+    "both": ("train", "heldout"),
+}
+
+
+def evaluate(
+    run: SavedRun | str | Path,
+    pool: OpponentPool | str | Path = "",
+    *,
+    split: str = "heldout",
+    episodes: int = 200,
+    **more: Any,
+) -> Crossplay:
+    """Test one agent against every opponent of a pool; `more` as for `crossplay`."""
+    return crossplay([run], pool, split=split, episodes=episodes, **more)
+
+
+def crossplay(
+    runs: Sequence[SavedRun | str | Path],
+    pool: OpponentPool | str | Path = "",
+    *,
+    split: str = "both",
+    episodes: int = 100,
+    lineup: LineupChoice = "auto",
+    which: str = "last",
+    finetune_episodes: int = 0,
+    seed: int = 0,
+    permute: bool = False,
+    sample: bool = False,
+    baseline: str = "",
+    metric: str = "own_return",
+    out: str | Path | None = None,
+    replays: int = 0,
+    on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
+) -> Crossplay:
+    """Play agents against all opponents of a pool (none named: that of the first run), `episodes`
+    per cell, and compare their methods.
+
+    `split`: opponents met in training (train), held out (heldout) or both. `lineup`: homologue,
+    mixed, both or auto. `which`: last, best or a saved step. `finetune_episodes`: train on against
+    each opponent first. `permute`: play again with what was inferred in other episodes. `sample`:
+    act as in training instead of greedily. With `out` tables, a heat map of `metric` and `replays`
+    episodes are written there. `on_cell` is told every cell and how many there are."""
+    if split not in SIDES:
+        raise OmgError(f"split={split} is not known. Choose {', '.join(SIDES)}.")
+    if replays < 0:
+        raise OmgError(f"replays={replays} is not possible. Use 0 or more.")
+    plan = CrossplayPlan(
+        splits=SIDES[split],
+        lineup=lineup,
+        episodes=episodes,
+        finetune_episodes=finetune_episodes,
+        seed=seed,
+        which=which,
+        permute=permute,
+        greedy=not sample,
+    )
+    folders = [run.folder if isinstance(run, SavedRun) else Path(run) for run in runs]
+    named = pool.path if isinstance(pool, OpponentPool) else pool
+    read_agents(folders, which)  # what is no agent is refused before a folder is made
+    folder = None if out is None else prepare_folder(Path(out))
+    table = run_crossplay(folders, named, plan, baseline=baseline, on_cell=on_cell)
+    if folder is None:
+        return table
+    written = write_tables(table, folder)
+    check_metric(table, metric)  # refused when the numbers are safe
+    written.append(draw_heat_map(table, folder / "crossplay.png", metric=metric))
+    written += _replays(table, named, seed, folder / "replays", replays)
+    return replace(table, files=tuple(written))
+
+
+def _replays(table: Crossplay, pool: str | Path, seed: int, folder: Path, count: int) -> list[Path]:
+    """Replays of each method's first agent, against held-out opponents where there are any."""
+    first, *_ = table.agents.values()
+    if not count or first.config.env != ENV:
+        return []
+    clear_replays(folder)
+    opened = open_pool(pool, first)
+    members = opened.members("heldout") or table.opponents
+    return [
+        path
+        for agent_id, *_ in table.methods().values()
+        for path in write_subgoal_replays(
+            agent_id,
+            table.agents[agent_id],
+            opened,
+            members,
+            folder,
+            count=count,
+            seed=seed,
+        )
+    ]

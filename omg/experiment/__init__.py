@@ -1,0 +1,1 @@
+"""One run: build its parts, train, test, save, resume."""

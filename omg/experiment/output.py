@@ -1,0 +1,199 @@
+"""What a run tells: metrics to files, TensorBoard and trackers, and lines to the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from omg.types import RunFailedError
+
+# Called with name, value and environment step; Sacred and others plug in here.
+ScalarSink: TypeAlias = Callable[[str, float, int], None]
+
+
+class _Writer(Protocol):
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def _tensorboard(folder: Path, purge_step: int | None) -> _Writer:
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer: _Writer = SummaryWriter(str(folder), purge_step=purge_step)
+    return writer
+
+
+class MetricLogger:
+    """One JSON line per call: the step, the wall time, and the values.
+
+    The length of the file is part of a resume state: a resumed run first cuts off what was
+    written after it, so the file equals that of a run that was never interrupted.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        tensorboard: Path | None = None,
+        sinks: tuple[ScalarSink, ...] = (),
+        resume_at: int | None = None,
+        env_steps: int = 0,
+        seconds: float = 0.0,
+    ) -> None:
+        self._path = path
+        if resume_at is not None and path.exists():
+            os.truncate(path, min(resume_at, path.stat().st_size))
+        self._file = path.open("a", encoding="utf-8")
+        self._sinks = list(sinks)
+        self._writer = (
+            _tensorboard(tensorboard, env_steps + 1 if resume_at is not None else None)
+            if tensorboard
+            else None
+        )
+        self._started = time.monotonic() - seconds
+        self.latest: dict[str, float] = {}
+
+    def log(self, values: Mapping[str, float], env_steps: int) -> None:
+        """Record values at a step."""
+        numbers = {name: float(value) for name, value in values.items()}
+        if not numbers:
+            return
+        self.latest.update(numbers)
+        record: dict[str, Any] = {
+            "t_env": env_steps,
+            "wall_s": round(time.monotonic() - self._started, 3),
+        }
+        record |= {k: v if math.isfinite(v) else None for k, v in numbers.items()}
+        try:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise RunFailedError(
+                f"{self._path} could not be written: {error.strerror}. Free space; the last "
+                "resume state is intact: continue with --resume."
+            ) from error
+        for name, value in numbers.items():
+            if self._writer:
+                self._writer.add_scalar(name, value, env_steps)
+            for sink in self._sinks:
+                sink(name, value, env_steps)
+
+    def position(self) -> int:
+        """Bytes written so far; goes into the resume state."""
+        self._file.flush()
+        return self._file.tell()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk was reported by `log`
+            self._file.close()
+        if self._writer:
+            self._writer.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The records of a metrics.jsonl; a last line cut off by a crash is left out."""
+    records: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            break
+    return records
+
+
+def human_bytes(count: float) -> str:
+    """1536 -> '1.5 KiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+class RunConsole:
+    """Header, progress and closing lines of a run."""
+
+    def __init__(self, *, total: int, log_interval: int, quiet: bool) -> None:
+        self.console = Console(quiet=quiet, highlight=False, markup=False, emoji=False)
+        self.total, self._interval = total, log_interval
+        self._live: Progress | None = None
+        self._task: TaskID | None = None
+        self._last_print = 0
+        self._started = time.monotonic()
+        self._start_step = 0
+
+    def header(self, title: str, rows: Mapping[str, str]) -> None:
+        self.console.print(title, style="bold")
+        width = max(map(len, rows))
+        for name, value in rows.items():
+            line = Text.assemble("  ", (f"{name:<{width}}", "dim"), f"  {value}")
+            self.console.print(line, soft_wrap=True)  # so that paths can be copied whole
+
+    def start(self, env_steps: int) -> None:
+        self._start_step = self._last_print = env_steps
+        self._started = time.monotonic()
+        if not self.console.is_terminal:
+            return
+        self._live = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+        )
+        self._task = self._live.add_task("steps", total=self.total, completed=env_steps, note="")
+        self._live.start()
+
+    def progress(self, env_steps: int, values: Mapping[str, float], *, force: bool = False) -> None:
+        """Show where the run stands; cheap to call often."""
+        if self._live is not None and self._task is not None:
+            note = self._note(env_steps, values)
+            self._live.update(self._task, completed=min(env_steps, self.total), note=note)
+        elif env_steps - self._last_print >= self._interval or (
+            force and env_steps > self._last_print
+        ):
+            self._last_print = env_steps
+            note = self._note(env_steps, values)
+            self.console.print(f"step {env_steps:>9,} / {self.total:,}  {note}", soft_wrap=True)
+
+    def _note(self, env_steps: int, values: Mapping[str, float]) -> str:
+        rate = (env_steps - self._start_step) / max(1e-9, time.monotonic() - self._started)
+        shown = [f"{rate:,.0f} steps/s"]
+        for name, label in (
+            ("return_mean", "return"),
+            ("test_return_mean", "test"),
+            ("epsilon", "ε"),
+            ("loss", "loss"),
+            ("critic_loss", "critic loss"),
+            ("value_loss", "value loss"),
+            ("entropy", "entropy"),
+        ):
+            if name in values:
+                shown.append(f"{label} {values[name]:.3g}")
+        return "  ".join(shown)
+
+    def say(self, text: str, *, style: str | None = None) -> None:
+        self.console.print(text, style=style, soft_wrap=True)
+
+    def stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

@@ -1,0 +1,336 @@
+"""Composition root: builds every part of a run from a configuration, and runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from omg.components.episodes import Scheme
+from omg.components.replay_buffer import ReplayBuffer
+from omg.components.seeding import SeedTree
+from omg.config.schema import Config
+from omg.controllers.base import Controller
+from omg.envs import BatchedEnv, make_batched
+from omg.envs.registry import environment_versions
+from omg.experiment.learning import EffectiveNumbers, Learning
+from omg.experiment.output import MetricLogger, RunConsole, ScalarSink, human_bytes
+from omg.experiment.trained import load_optimiser, model_meta
+from omg.experiment.training import Parts, TrainingLoop
+from omg.learners import LEARNERS
+from omg.modules.device import choose_device, set_up_torch, tune_allocator
+from omg.opponents.building import team_folder
+from omg.opponents.pool import OpponentPool
+from omg.runners import runner_of
+from omg.runners.assembly import build_learner, episode_scheme, make_controller, make_rollout
+from omg.runners.overlap import Collector, CollectorProcess, Link
+from omg.runners.replay import check_can_replay, save_replays
+from omg.runners.rollout import Rollout
+from omg.runners.testing import run_test
+from omg.runners.waves import Waves
+from omg.storage.files import RunFolder, write_text
+from omg.storage.models import find_model_folder, load_checked
+from omg.types import OmgError
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a finished run hands back."""
+
+    folder: Path
+    metrics: Mapping[str, float]
+    best_return: float | None = None
+    best_step: int | None = None
+
+
+def sanity_check(config: Config) -> None:
+    """Refuse before anything is built what can be refused by then."""
+    if config.evaluate and not config.checkpoint_path:
+        raise OmgError("evaluate needs a model. Give checkpoint_path=<run or models folder>.")
+    if config.resume and (config.evaluate or config.checkpoint_path):
+        raise OmgError("resume continues a run as it was. Leave out evaluate and checkpoint_path.")
+    LEARNERS[config.learner].check(config)
+    if config.checkpoint_path:
+        find_model_folder(config.checkpoint_path, config.load_step)
+    if config.opponent_pool:
+        OpponentPool.open(config.opponent_pool)
+    for name in config.team_algs:
+        team_folder(config, name)
+
+
+class Run:
+    """One run: builds all parts and loads weights on entering, trains or evaluates with `go`, and
+    always cleans up."""
+
+    def __init__(self, config: Config, folder: RunFolder) -> None:
+        sanity_check(config)
+        self.config, self.folder = config, folder
+        self._sinks: tuple[ScalarSink, ...] = ()
+        self._notes: dict[str, str] = {}
+        self._loaded: Path | None = None
+        self._loaded_step = 0
+        self._remarks: dict[str, str] = {}
+        self.console = RunConsole(
+            total=config.t_max, log_interval=config.log_interval, quiet=config.quiet
+        )
+        self._cleanup = contextlib.ExitStack()
+
+    def __enter__(self) -> Run:
+        try:
+            self._build()
+            if self.config.checkpoint_path:
+                self._loaded = self.load_checkpoint(for_training=not self.config.evaluate)
+            elif not self.config.resume:
+                self._remarks |= self.parts.learner.start(self.parts.meta)
+        except BaseException:
+            self._cleanup.close()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._cleanup.close()
+
+    def _build(self) -> None:
+        config = self.config
+        tune_allocator()
+        set_up_torch(config)
+        self.device = device = choose_device(config)
+        seeds = SeedTree(config.seed)
+        runner = self.runner = runner_of(config)
+        overlapped = config.collect_ahead > 0 and not config.evaluate
+        played = self._start_collector() if overlapped else self._copies(runner.n_training)
+        test_env = self._copies(runner.n_tests)
+        self.spec = spec = test_env.spec
+        if config.save_replay:
+            probe = make_batched(config.env, config.env_args, n_copies=1)
+            self._cleanup.callback(probe.close)
+            check_can_replay(probe)
+
+        torch.manual_seed(seeds.integer("weights"))
+        mac = make_controller(config, spec, device)
+        learner = build_learner(config, spec=spec, mac=mac, device=device)
+        scheme = episode_scheme(config, spec, mac)
+        numbers = EffectiveNumbers.of(
+            config, learner, mac, n_agents=spec.n_agents, wave=runner.n_training
+        )
+        on_policy = learner.able.on_policy
+        buffer = ReplayBuffer(
+            scheme,
+            capacity=numbers.batch_episodes if on_policy else config.buffer_size,
+            max_seq_length=spec.episode_limit + 1,
+            device="cpu" if config.buffer_cpu_only else device,
+        )
+        tester = make_rollout(
+            config,
+            env=test_env,
+            mac=mac.recording(),
+            stream="test",
+            device=device,
+            greedy=config.test_greedy,
+        )
+        self.parts = Parts(
+            config=config,
+            mac=mac,
+            learning=Learning(
+                learner=learner,
+                buffer=buffer,
+                numbers=numbers,
+                sampler=seeds.numpy("replay"),
+                device=device,
+            ),
+            rollout=self._rollout(played, mac, scheme, waves=on_policy),
+            tester=tester,
+            meta=model_meta(config, spec, mac),
+        )
+        self.console.total = numbers.t_max
+
+    def _copies(self, n_copies: int) -> BatchedEnv:
+        env = self.runner.copies(n_copies)
+        self._cleanup.callback(env.close)
+        return env
+
+    def _start_collector(self) -> Link:
+        """Before anything else is built: it takes a while to import everything."""
+        process = CollectorProcess(self.config)
+        self._cleanup.callback(process.end, grace=0.0)
+        return process
+
+    def _rollout(
+        self, played: BatchedEnv | Link, mac: Controller, scheme: Scheme, *, waves: bool
+    ) -> Rollout | Waves | Collector:
+        """Who makes the training episodes: this process or, where that is given, another one."""
+        config = self.config
+        if isinstance(played, Link):
+            collector = Collector(played, config=config, mac=mac, scheme=scheme)
+            self._cleanup.callback(collector.close)
+            return collector
+        rollout = make_rollout(config, env=played, mac=mac, stream="train", device=self.device)
+        return Waves(rollout) if waves else rollout
+
+    def _header(self, state: str) -> None:
+        config, spec, parts = self.config, self.spec, self.parts
+        weights = sum(p.numel() for n in parts.learner.networks().values() for p in n.parameters())
+        copies, test_copies = self.runner.n_training, parts.tester.env.n_copies
+        rows = {
+            "run": str(self.folder.path),
+            **self._notes,
+            "weights": str(self._loaded or ""),
+            **self._remarks,
+            "environment": f"{spec.name}: {spec.n_agents} agents, {spec.n_actions} actions, "
+            f"observation {spec.obs_dim}, state {spec.state_dim}, limit {spec.episode_limit}",
+            "versions": ", ".join(f"{name} {value}" for name, value in self._versions().items()),
+            "policy": f"{config.mac} with {config.policy_model}, {weights:,} parameters on "
+            f"{self.device}, {config.learner}, "
+            + (f"critic {config.critic}" if config.critic else f"mixer {config.mixer or 'none'}"),
+            "learns": self._who_learns(),
+            "tests": f"{config.test_nepisode} episodes on {test_copies} "
+            f"{'copy' if test_copies == 1 else 'copies'}",
+        }
+        if not config.evaluate:
+            rows |= {
+                "rollouts": f"runner {config.runner}, {copies} "
+                f"{'copy' if copies == 1 else 'copies'}, {parts.numbers.t_max:,} steps, "
+                f"seed {config.seed}",
+                "overlap": self._overlap_row(),
+                **self._learning_rows(),
+            }
+        rows = {name: value for name, value in rows.items() if value}
+        self.console.header(f"{state} {config.name} on {config.env}", rows)
+
+    def _who_learns(self) -> str:
+        """Which seats, and who takes the others."""
+        mac, agents = self.parts.mac, self.spec.n_agents
+        seats = agents if mac.seats is None else len(mac.seats)
+        learning = "one seat" if mac.learns_one_seat else f"{seats} seats"
+        if LEARNERS[self.config.learner].gathers:
+            learning = "the opponent model only"
+        elif not mac.players():
+            return "" if self.config.mac == "basic_mac" else "every seat, each with a model"
+        players = len(mac.players())
+        return f"{learning}; {players} frozen player{'s'[: players != 1]} for the others"
+
+    def _overlap_row(self) -> str:
+        ahead = self.config.collect_ahead
+        if not ahead:
+            return ""
+        return (
+            "episodes are played in a process of their own, with weights at most "
+            f"{ahead} hand-over{'s'[: ahead != 1]} old (collect_ahead={ahead})"
+        )
+
+    def _learning_rows(self) -> dict[str, str]:
+        parts = self.parts
+        memory = (
+            f"{parts.buffer.scheme.bytes_per_step()} bytes per step, up to "
+            f"{human_bytes(parts.buffer.byte_estimate())}"
+        )
+        episodes = parts.numbers.batch_episodes
+        if parts.learner.able.on_policy:
+            return {"updates": f"one per {episodes} episodes of the present policy, {memory}"}
+        return {
+            "updates": f"{parts.numbers.updates_per_episode:g} per episode, {episodes} episodes "
+            f"each, from the first {episodes} episodes on",
+            "replay": f"{parts.buffer.capacity:,} episodes, {memory}",
+        }
+
+    def _versions(self) -> dict[str, str]:
+        """Of the game that is played, where it is one of its own."""
+        return environment_versions(self.config.env, self.config.env_args)
+
+    def load_checkpoint(self, *, for_training: bool) -> Path:
+        """Load what checkpoint_path names; a mismatch is explained before anything changes."""
+        config, learner = self.config, self.parts.learner
+        folder = find_model_folder(config.checkpoint_path, config.load_step)
+        groups = ("shapes", "policy", "critic") if for_training else ("shapes", "policy")
+        networks = learner.networks() if for_training else self.parts.mac.networks()
+        found = load_checked(folder, networks, self.parts.meta, groups=groups)
+        self._loaded_step = int(found.get("env_steps", config.epsilon_anneal_time))
+        if found.get("env_args", self.parts.meta["env_args"]) != self.parts.meta["env_args"]:
+            trained_with = f"the weights were trained with env_args={found['env_args']}"
+            self._remarks["note"] = trained_with
+        if for_training:
+            load_optimiser(folder, learner, config)
+        learner.after_load()
+        return folder
+
+    def go(
+        self,
+        resume_state: Mapping[str, Any] | None = None,
+        *,
+        sinks: tuple[ScalarSink, ...] = (),
+        notes: Mapping[str, str] | None = None,
+    ) -> RunResult:
+        """Do what the configuration asks for; `sinks` get every metric, `notes` are shown."""
+        self._sinks, self._notes = sinks, dict(notes or {})
+        if versions := self._versions():
+            write_text(self.folder.path / "versions.json", json.dumps(versions, indent=2) + "\n")
+        return self.evaluate() if self.config.evaluate else self.train(resume_state)
+
+    def train(self, resume_state: Mapping[str, Any] | None = None) -> RunResult:
+        """Train to t_max, from the start, a checkpoint or a resume state."""
+        config = self.config
+        resumed_at = resume_state["metrics_position"] if resume_state else None
+        logger = MetricLogger(
+            self.folder.metrics,
+            tensorboard=self.folder.path / "tb" if config.use_tensorboard else None,
+            sinks=self._sinks,
+            resume_at=resumed_at,
+            env_steps=resume_state["counters"]["env_steps"] if resume_state else 0,
+            seconds=resume_state["counters"]["seconds"] if resume_state else 0.0,
+        )
+        self._cleanup.callback(logger.close)
+        loop = TrainingLoop(self.parts, folder=self.folder, logger=logger, console=self.console)
+        if resume_state:
+            loop.load_state_dict(resume_state)
+        self._header("Resuming" if resume_state else "Training")
+        if resume_state:
+            self.console.say(f"Continuing at step {loop.counters.env_steps:,}.")
+        metrics = loop.run()
+        if config.save_replay:
+            self.replays(loop.counters.env_steps)
+        return RunResult(
+            self.folder.path, metrics, loop.counters.best_return, loop.counters.best_step
+        )
+
+    def evaluate(self) -> RunResult:
+        """Test the model of checkpoint_path, and save replays if asked to."""
+        self._header("Evaluating")
+        logger = MetricLogger(self.folder.metrics, sinks=self._sinks)
+        self._cleanup.callback(logger.close)
+        step = self._loaded_step
+        result = run_test(
+            self.parts.tester, self.config.test_nepisode, round_number=0, env_steps=step
+        )
+        metrics = result.metrics()
+        logger.log(metrics, step)
+        if self.config.save_replay:
+            self.replays(step)
+        return RunResult(self.folder.path, metrics)
+
+    def replays(self, env_steps: int) -> list[Path]:
+        """Write replays of the present policy, played on a copy of their own."""
+        config = self.config
+        env = make_batched(config.env, config.env_args, n_copies=1)
+        player = make_rollout(
+            config,
+            env=env,
+            mac=self.parts.mac,
+            stream="replay",
+            device=self.device,
+            greedy=config.test_greedy,
+            common_reward=False,
+        )
+        try:
+            written = save_replays(
+                player, self.folder.replays, config.replay_episodes, env_steps=env_steps
+            )
+        finally:
+            env.close()
+        for path in written:
+            self.console.say(f"Replay: {path}")
+        return written

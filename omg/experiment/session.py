@@ -1,0 +1,84 @@
+"""One run from its arguments to its result: shared by the command line and by Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omg.config.arguments import Arguments, Update
+from omg.config.loader import load, load_saved, read_yaml
+from omg.config.schema import Config, marked
+from omg.experiment.run import Run, RunResult
+from omg.experiment.sacred import go_recorded
+from omg.experiment.saved import SavedRun
+from omg.experiment.training import RunInterrupted
+from omg.storage.files import RunFolder, create_run_folder, find_run_to_resume
+from omg.types import OmgError
+
+# What may differ between a run and its continuation; everything else would change its result.
+RESUME_MAY_CHANGE = marked(resume=True)
+
+
+def train(config: str | None = None, env_config: str | None = None, **settings: Any) -> SavedRun:
+    """Train, as `omg train --config=… --env-config=… --key=value …` does; the run.
+
+    `settings` are keys of the configuration, e.g. `t_max=50_000, env_args={"key": "…"}`; a class
+    stands for its import path (`env=MyEnv`). What the command line refuses is an `OmgError`."""
+    updates = tuple(
+        Update(key, _import_path(value), f"{key}={value!r}") for key, value in settings.items()
+    )
+    result = execute(*prepare(Arguments(alg=config, env=env_config, updates=updates)))
+    return SavedRun(result.folder)
+
+
+def _import_path(value: Any) -> Any:
+    return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else value
+
+
+def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
+    """The configuration that arguments ask for, and the run to continue, if any."""
+    wanted = load(arguments).config
+    if not wanted.resume:
+        return wanted, None
+    if isinstance(wanted.resume, str):
+        folder = RunFolder(Path(wanted.resume).expanduser())
+        if not folder.config.is_file():
+            raise OmgError(
+                f"resume={wanted.resume} is not the folder of a run (no config.yaml in it)."
+            )
+        if not (arguments.alg or arguments.env):
+            wanted = load_saved(folder.config, arguments).config
+    else:
+        folder = find_run_to_resume(wanted)
+    saved = load_saved(folder.config, Arguments()).config.as_dict()
+    asked = wanted.as_dict()
+    for key, value in asked.items():
+        if key not in RESUME_MAY_CHANGE and value != saved[key]:
+            raise OmgError(
+                f"{folder.path} was started with {key}={saved[key]}, not {value}. A continuation "
+                "cannot change that; start a new run, or leave it out."
+            )
+    named = {u.path for u in arguments.updates}
+    named.update(key for name in arguments.files for key in read_yaml(Path(name), name))
+    keep = [Update(key, asked[key], "--resume") for key in sorted(named & RESUME_MAY_CHANGE)]
+    # The resume state holds newer weights than the checkpoint the run began with.
+    keep.append(Update("checkpoint_path", "", "--resume"))
+    return load_saved(folder.config, Arguments(updates=tuple(keep))).config, folder
+
+
+def execute(config: Config, resumed: RunFolder | None = None) -> RunResult:
+    """Carry out a run in a new folder, or continue the one that is given."""
+    folder = resumed or create_run_folder(config)
+    try:
+        # Everything that can be refused is refused before Sacred records a run.
+        with Run(config, folder) as run:
+            state = folder.load_resume() if resumed else None
+            return go_recorded(run, state) if config.use_sacred else run.go(state)
+    except RunInterrupted as stop:
+        if folder.resume_steps():
+            raise RunInterrupted(
+                f"Continue with --resume={folder.path} or the same command and --resume."
+            ) from stop
+        raise
+    finally:
+        folder.discard_if_unused()

@@ -1,0 +1,1 @@
+"""From observations to actions: inputs, network, opponent model; of learning and frozen players."""

@@ -1,0 +1,196 @@
+"""A policy: inputs, opponent model, agent network and action selector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from omg.components.action_selectors import SELECTORS, DecayThenFlat
+from omg.components.trajectories import Sequences
+from omg.config.schema import Config
+from omg.modules.agents import AGENTS, AgentNetwork
+from omg.modules.opponent_models import Inferred, OpponentModel
+from omg.modules.opponent_models.base import PresentOthers
+from omg.policies.inputs import InputBuilder, InputSettings, ModelRowBuilder, StepView
+from omg.registry import build_part
+from omg.types import EnvSpec
+
+
+class Policy:
+    """One network, used by any number of seats; a network with weights per seat is told which.
+    With an opponent model, what that infers is part of the inputs."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        spec: EnvSpec,
+        device: torch.device,
+        model: OpponentModel | None = None,
+        settings: InputSettings | None = None,
+    ) -> None:
+        """`settings`: how inputs are built, where that is not as the configuration says."""
+        self.config, self._spec, self._device = config, spec, device
+        self.model = None if model is None else model.to(device)
+        settings = settings or InputSettings.of(config, spec)
+        self.rows = ModelRowBuilder(config, spec, settings)
+        present = None
+        if model is not None and config.am_present:
+            present = PresentOthers(spec, scale=self.rows.state_scale).to(device)
+        self.inputs = InputBuilder(
+            spec, settings, device=device, feature_dim=self.feature_dim, present=present
+        )
+        self.network = self.new_network()
+        self.selector = SELECTORS[config.action_selector](
+            epsilon=DecayThenFlat(
+                start=config.epsilon_start,
+                finish=config.epsilon_finish,
+                time_length=config.epsilon_anneal_time,
+                decay=config.epsilon_decay,
+            ),
+            temperature=config.temperature,
+            mask_before_softmax=config.mask_before_softmax,
+        )
+
+    @property
+    def n_actions(self) -> int:
+        """How many there are."""
+        return self._spec.n_actions
+
+    @property
+    def feature_dim(self) -> int:
+        """Width of what the opponent model adds to the inputs."""
+        return 0 if self.model is None else self.model.feature_dim
+
+    @property
+    def model_carry_dim(self) -> int:
+        """Width of what the opponent model remembers."""
+        return 0 if self.model is None else self.model.carry_dim
+
+    def networks(self) -> dict[str, nn.Module]:
+        """What is saved of it, by the name of the file: agent -> agent.th."""
+        return {"agent": self.network, **({} if self.model is None else self.model.files())}
+
+    def new_network(self) -> AgentNetwork:
+        """A network of this policy's shape with fresh weights, e.g. for targets."""
+        config, spec = self.config, self._spec
+        return build_part(
+            AGENTS[config.policy_model],
+            named=f"policy_model={config.policy_model}",
+            args_key="agent_args",
+            given={
+                "input_dim": self.inputs.dim,
+                "n_actions": spec.n_actions,
+                "hidden_dim": config.rnn_hidden_dim,
+                "mlp_hidden_dims": config.mlp_hidden_dims,
+                "dueling": config.dueling,
+                "n_agents": spec.n_agents,
+                "config": config,
+            },
+            args=config.agent_args,
+        ).to(self._device)
+
+    def _row_seats(self, seats: Tensor | None, lead: int, agents: int) -> Tensor | None:
+        """The seats of lead × agents rows; None for a network that works in any seat."""
+        if not self.network.individual:
+            return None
+        if seats is None:
+            if agents != self._spec.n_agents:
+                raise ValueError("weights per seat need the seats that are in view")
+            seats = torch.arange(agents, device=self._device).expand(lead, agents)
+        return seats.reshape(-1)
+
+    def step(
+        self,
+        view: StepView,
+        hidden_BNH: Tensor,
+        seats: Tensor | None = None,
+        feature: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs [B, n, A] and the next hidden state; `seats` [B, n] if not all are in view,
+        `feature` [B, n, F] from the opponent model."""
+        inputs = self.inputs.step(view, seats, feature)
+        copies, agents = inputs.shape[:2]
+        rows = self._row_seats(seats, copies, agents)
+        outputs, hidden = self.network.step(inputs.flatten(0, 1), hidden_BNH.flatten(0, 1), rows)
+        return outputs.view(copies, agents, -1), hidden.view(copies, agents, self.network.carry_dim)
+
+    def infer(
+        self,
+        view: StepView,
+        seats_Bn: Tensor,
+        carry: Tensor,
+        generator: torch.Generator,
+        *,
+        foresight: Tensor | None = None,
+        permute: bool = False,
+    ) -> tuple[Tensor, Inferred]:
+        """What the model makes of a view of all seats: features [B, n, F] for the seats that act,
+        and all it inferred. `permute` feeds each row what another copy inferred in its seat."""
+        assert self.model is not None
+        copies, agents = seats_Bn.shape
+        known = self.rows.acting(view, seats_Bn, foresight)
+        inferred = self.model.infer(known, carry.view(copies * agents, -1), generator)
+        feature = inferred.feature
+        if permute:
+            donor = torch.arange(len(known.seats))
+            for seat in set(known.seats.tolist()):
+                rows = (known.seats == seat).nonzero(as_tuple=True)[0].cpu()
+                donor[rows] = rows.roll(1)  # alone in its seat, a copy keeps its own
+            feature = self.model.exchanged(inferred, donor, known, generator)
+        return feature.view(copies, agents, -1), inferred
+
+    def unroll(
+        self, inputs_PNI: Tensor, arranged: Sequences, network: AgentNetwork | None = None
+    ) -> Tensor:
+        """Outputs of whole episodes from zero hidden state, [P, n, A]."""
+        return self.unroll_states(inputs_PNI, arranged, network)[0]
+
+    def unroll_states(
+        self, inputs_PNI: Tensor, arranged: Sequences, network: AgentNetwork | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs [P, n, A] and the hidden state after every slot [P, n, H]."""
+        network = network or self.network
+        slots, agents, _ = inputs_PNI.shape
+        sizes = arranged.packing.sizes
+        episodes = int(sizes[0])
+        ranked = None if arranged.seats is None else arranged.seats_PN[:episodes]
+        rows = self._row_seats(ranked, episodes, agents)
+        carry = inputs_PNI.new_zeros(episodes * agents, network.carry_dim)
+        outputs, hidden = network.unroll_packed(
+            inputs_PNI.flatten(0, 1), sizes * agents, carry, rows
+        )
+        hidden = hidden.view(slots, agents, network.carry_dim)
+        return outputs.view(slots, agents, -1), hidden
+
+    def describe(self) -> dict[str, Any]:
+        """What its weights depend on, and what a frozen player needs to act with them."""
+        config, spec = self.config, self._spec
+        described: dict[str, Any] = {
+            "policy_model": config.policy_model,
+            "agent_args": dict(config.agent_args),
+            "agent_output_type": config.agent_output_type,
+            "rnn_hidden_dim": config.rnn_hidden_dim,
+            "mlp_hidden_dims": list(config.mlp_hidden_dims),
+            "dueling": config.dueling,
+            "input_dim": self.inputs.dim,
+            **self.inputs.settings.as_dict(),
+        }
+        if self.network.individual:
+            described["n_agents"] = spec.n_agents
+        if config.agent_output_type == "pi_logits":  # a frozen player samples them, too
+            described["temperature"] = config.temperature
+        if spec.obs_format and not config.obs_is_state:  # else it sees no observation
+            described["obs_format"] = spec.obs_format
+        if self.model is not None:
+            described |= {
+                "am_model": config.am_model,
+                "am_hidden_dim": config.am_hidden_dim,
+                "am_args": dict(config.am_args),
+                "am_present": config.am_present,
+                "scale_inputs": config.scale_inputs,
+                **self.model.describe(),
+            }
+        return described

@@ -1,0 +1,187 @@
+"""Everything a report shows, collected from folders into one frozen value."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from omg.experiment.series import Curve
+from omg.registry import nearest
+from omg.report.formats import (
+    CrossPlay,
+    Opponent,
+    Replay,
+    read_crossplay,
+    read_pool,
+    read_replay,
+)
+from omg.report.metrics import played_name
+from omg.report.runs import RunRecord, find_runs, read_run
+from omg.types import OmgError
+
+DEFAULT_METRIC = "test_own_return_mean"
+FALLBACK_METRIC = "test_return_mean"
+MAX_REPLAYS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportData:
+    """The parts of a report; what was not found is None or empty."""
+
+    sources: tuple[Path, ...]
+    title: str
+    metric: str  # of the runs, shown first
+    methods: tuple[str, ...]  # in the order of their colours
+    agents: tuple[RunRecord, ...]
+    priors: tuple[RunRecord, ...]
+    crossplay: CrossPlay | None
+    opponents: tuple[Opponent, ...]
+    opponent_runs: Mapping[str, RunRecord]  # by the folder's name
+    replays: tuple[tuple[str, Replay], ...]  # with the file's name
+    notes: tuple[str, ...]  # what was left out and why
+
+    @property
+    def played(self) -> str:
+        """The chosen metric's name in `crossplay.json`."""
+        return played_name(self.metric)
+
+    def slot(self, method: str) -> int:
+        """The number of a method's colour."""
+        return self.methods.index(method) if method in self.methods else len(self.methods)
+
+    def runs_of(self, method: str) -> list[RunRecord]:
+        return [run for run in self.agents if run.method == method]
+
+    def curves_of(self, method: str, metric: str) -> list[Curve]:
+        """A metric of all seeds of a method that logged it."""
+        return [run.curves[metric] for run in self.runs_of(method) if metric in run.curves]
+
+    def metrics_known(self) -> list[str]:
+        """Names logged by any agent, in the order of the files."""
+        return list(dict.fromkeys(name for run in self.agents for name in run.curves))
+
+
+def collect(sources: Sequence[Path], *, title: str = "", metric: str = "") -> ReportData:
+    """Read a pipeline's folder, or any folders of runs. An empty metric: the agent's own return,
+    or the team's where nobody logged it."""
+    if not sources:
+        raise OmgError("There is nothing to report on. Give a pipeline's folder, or runs.")
+    for source in sources:
+        if not source.is_dir():
+            raise OmgError(f"{source} is not a folder. Give a pipeline's folder, or runs.")
+    notes: list[str] = []
+    runs = _read_runs(sources, notes)
+    crossplay = _one_crossplay(sources)
+    replays = _replays(sources, notes)
+    if not (runs or crossplay or replays):
+        raise OmgError(
+            f"{', '.join(map(str, sources))}: no runs with metrics, no crossplay.json and no "
+            "replays in there. Give a pipeline's folder, or runs."
+        )
+    agents = _named_like(crossplay, [run for run in runs if run.role == "agent"])
+    return ReportData(
+        sources=tuple(sources),
+        title=title or _title(agents, crossplay),
+        metric=_metric(metric, agents, crossplay),
+        methods=_methods(agents, crossplay),
+        agents=tuple(agents),
+        priors=tuple(run for run in runs if run.role == "prior"),
+        crossplay=crossplay,
+        opponents=_opponents(sources, crossplay),
+        opponent_runs={run.path.name: run for run in runs if run.role == "opponent"},
+        replays=tuple(replays),
+        notes=tuple(notes),
+    )
+
+
+def _read_runs(sources: Sequence[Path], notes: list[str]) -> list[RunRecord]:
+    found = {run.resolve(): (run, role) for source in sources for run, role in find_runs(source)}
+    records = []
+    for run, role in found.values():
+        record = read_run(run, role)
+        if record is None:
+            notes.append(f"{run.name} has logged nothing yet and is left out.")
+        else:
+            records.append(record)
+    return records
+
+
+def _one_crossplay(sources: Sequence[Path]) -> CrossPlay | None:
+    files = [path for source in sources if (path := source / "crossplay.json").is_file()]
+    if len(files) > 1:
+        raise OmgError(
+            f"There are {len(files)} cross-play tables ({', '.join(map(str, files))}), a report "
+            "shows one. Give one of these folders."
+        )
+    return read_crossplay(files[0]) if files else None
+
+
+def _replays(sources: Sequence[Path], notes: list[str]) -> list[tuple[str, Replay]]:
+    files = [path for source in sources for path in sorted((source / "replays").glob("*.json"))]
+    replays = []
+    for path in files:
+        replay = read_replay(path)
+        if replay.env != "foraging":
+            notes.append(f"{path.name} is a replay of {replay.env}, which cannot be drawn here.")
+        else:
+            replays.append((path.stem, replay))
+    if len(replays) > MAX_REPLAYS:
+        notes.append(f"{len(replays)} replays were found; the first {MAX_REPLAYS} are shown.")
+    replays.sort(key=lambda pair: pair[1].subgoals is None)  # those with inferred places first
+    return replays[:MAX_REPLAYS]
+
+
+def _opponents(sources: Sequence[Path], crossplay: CrossPlay | None) -> tuple[Opponent, ...]:
+    """Those that were played, else those of the pool."""
+    if crossplay and crossplay.opponents:
+        return crossplay.opponents
+    for source in sources:
+        for path in (source / "pool" / "pool.json", source / "pool.json"):
+            if path.is_file():
+                return read_pool(path)
+    return ()
+
+
+def _named_like(crossplay: CrossPlay | None, runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Runs called as the cross-play table calls them; with their task where there are several."""
+    names = {}
+    for agent in crossplay.agents if crossplay else ():
+        names[agent.id] = agent.method
+        if agent.run:
+            names[Path(agent.run).name] = agent.method
+    several = len({run.task for run in runs}) > 1
+    named = []
+    for run in runs:
+        method = names.get(run.path.name, run.method)
+        named.append(
+            dataclasses.replace(run, method=f"{method} ({run.task})" if several else method)
+        )
+    return named
+
+
+def _methods(agents: Sequence[RunRecord], crossplay: CrossPlay | None) -> tuple[str, ...]:
+    played = [agent.method for agent in crossplay.agents] if crossplay else []
+    return tuple(dict.fromkeys([*played, *(run.method for run in agents)]))
+
+
+def _title(agents: Sequence[RunRecord], crossplay: CrossPlay | None) -> str:
+    tasks = dict.fromkeys(run.task for run in agents)
+    if not tasks and crossplay:
+        tasks = {str(crossplay.env_args.get("key") or crossplay.env): None}
+    return " and ".join(tasks) or "Replays"
+
+
+def _metric(asked: str, agents: Sequence[RunRecord], crossplay: CrossPlay | None) -> str:
+    known = {name for run in agents for name in run.curves}
+    played = {name for cell in crossplay.cells for name in cell.metrics} if crossplay else set()
+    if asked:
+        if asked not in known and played_name(asked) not in played:
+            choice = sorted(known | played)
+            hint = nearest(asked, choice) or f". There are: {', '.join(choice) or 'none'}."
+            raise OmgError(f"No run has the metric '{asked}'{hint}")
+        return asked
+    if DEFAULT_METRIC in known or played_name(DEFAULT_METRIC) in played or not known:
+        return DEFAULT_METRIC
+    return FALLBACK_METRIC

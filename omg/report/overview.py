@@ -1,0 +1,119 @@
+"""The top of the page: what was trained on what, when, how often."""
+
+from __future__ import annotations
+
+import time
+
+from omg.report.data import ReportData
+from omg.report.html import Html, details, el, join, note, section
+from omg.report.methods import command_table, difference_table, shared_table
+
+Fact = tuple[str, str]
+
+
+def header(data: ReportData) -> Html:
+    """The title, a sentence, and the facts."""
+    toggle = el(
+        "button", "Dark", type="button", id="theme", aria_pressed="false", title="Light or dark"
+    )
+    facts = [el("div", el("dt", term), el("dd", value)) for term, value in _facts(data)]
+    return el(
+        "header",
+        el("div", el("p", "Report", class_="eyebrow"), toggle, class_="topline"),
+        el("h1", data.title),
+        el("p", _lede(data), class_="lede"),
+        el("dl", facts, class_="facts"),
+    )
+
+
+def setup_section(data: ReportData) -> Html:
+    """Commands and settings, collapsed."""
+    notes = [note(words) for words in data.notes]
+    if not data.agents:
+        missing = note("No runs of learning agents were found, so there are no commands to show.")
+        return section("setup", "Setup", missing, notes)
+    intro = el(
+        "p",
+        "Each command trains one seed again (change --seed for the others); settings are read from "
+        "every run's config.yaml.",
+    )
+    shared = shared_table(data)
+    return section(
+        "setup",
+        "Setup",
+        intro,
+        details("Commands per method", command_table(data)),
+        details("Settings that differ between methods", difference_table(data))
+        if shared
+        else details("Settings that differ from the defaults", difference_table(data)),
+        details("Settings shared by all methods", shared) if shared else None,
+        notes,
+    )
+
+
+def _lede(data: ReportData) -> str:
+    tasks = " and ".join(dict.fromkeys(run.task for run in data.agents))
+    if not data.agents:
+        return (
+            "Results of games, without the runs they came from."
+            if data.crossplay
+            else ("Recorded episodes, without the runs they came from.")
+        )
+    count = len({run.method for run in data.agents})
+    methods = f"{count} methods were" if count > 1 else f"{data.agents[0].method} was"
+    seeds = _seeds(data)
+    per = " each" if count > 1 else ""
+    words = f"{methods} trained on {tasks} with {seeds}{per}, {_steps(data)} per run."
+    if data.crossplay:
+        sides = {o.split for o in data.crossplay.opponents}
+        if "heldout" in sides:
+            words += " The trained agents then played opponents they had never met."
+    return words
+
+
+def _seeds(data: ReportData) -> str:
+    counts = sorted({len(data.runs_of(m)) for m in data.methods if data.runs_of(m)})
+    if counts == [1]:
+        return "one seed"
+    return (f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}") + " seeds"
+
+
+def _steps(data: ReportData) -> str:
+    steps = sorted({run.env_steps for run in data.agents})
+    # Runs stop at the first whole step of all copies, so their ends differ a little.
+    if steps[-1] - steps[0] <= 0.02 * steps[-1]:
+        return f"{steps[-1]:,} steps"
+    return f"{steps[0]:,} to {steps[-1]:,} steps"
+
+
+def _facts(data: ReportData) -> list[Fact]:
+    facts: list[Fact] = []
+    if data.methods:
+        facts.append(("Methods", str(len(data.methods))))
+    if data.agents:
+        facts.append(("Runs", str(len(data.agents))))
+        facts.append(
+            ("Seeds per method", _seeds(data).removesuffix(" seeds").removesuffix(" seed"))
+        )
+        facts.append(("Steps per run", _steps(data).removesuffix(" steps")))
+    for split, words in (("train", "Opponents, seen"), ("heldout", "Opponents, unseen")):
+        count = sum(o.split == split for o in data.opponents)
+        if count:
+            facts.append((words, str(count)))
+    if data.crossplay and data.crossplay.episodes:
+        facts.append(("Episodes per cell", f"{data.crossplay.episodes:,}"))
+    if data.agents:
+        facts.append(("Trained until", _day(max(run.written for run in data.agents))))
+        hours = sum(run.seconds for run in data.agents) / 3600
+        facts.append(("Training time", f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"))
+    return facts
+
+
+def _day(when: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(when))
+
+
+def navigation(parts: list[tuple[str, str]]) -> Html:
+    """Links to the parts of the page."""
+    links = [el("a", title, href=f"#{name}") for name, title in parts]
+    return el("nav", join(*links), aria_label="Parts of the report")

@@ -1,0 +1,168 @@
+"""Episodes that play and step, with the inferred places beside the true paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from omg.report.data import ReportData
+from omg.report.formats import Replay, Thing
+from omg.report.html import Child, Html, data_script, el, join, note, section
+
+SPEEDS = (("0.5", "½×"), ("1", "1×"), ("2", "2×"), ("4", "4×"))
+
+
+def other_seats(replay: Replay) -> list[int]:
+    """The seats of the others in the order of a row of subgoals: the next one first."""
+    return [(replay.seat + step) % replay.players for step in range(1, replay.players)]
+
+
+def hits(replay: Replay) -> list[list[int | None]] | None:
+    """For every prediction, how many steps later its cell is entered or held by that opponent;
+    None where it never is. The cell is the nearest one to the decoded place."""
+    if replay.subgoals is None:
+        return None
+    seats = other_seats(replay)
+    paths = {seat: [_cell(frame.players[seat]) for frame in replay.frames] for seat in seats}
+    found = []
+    for step, row in enumerate(replay.subgoals):
+        later = []
+        for seat, place in zip(seats, row, strict=True):
+            ahead = paths[seat][step + 1 :]
+            cell = _cell(place)
+            later.append(ahead.index(cell) + 1 if cell in ahead else None)
+        found.append(later)
+    return found
+
+
+def _cell(place: Sequence[float]) -> tuple[int, int]:
+    return round(place[0]), round(place[1])
+
+
+def replays_section(data: ReportData) -> Html:
+    """The player and its data; a script moves it."""
+    if not data.replays:
+        missing = note("No replays were found (replays/*.json of Foraging).")
+        return section("replays", "Replays", missing)
+    content = [_content(name, replay) for name, replay in data.replays]
+    return section("replays", "Replays", _player(data), data_script("replay-data", content))
+
+
+def _content(name: str, replay: Replay) -> dict[str, Any]:
+    """A replay for the script, without what it does not draw."""
+    return {
+        "name": name,
+        "agent": replay.agent,
+        "method": replay.method,
+        "opponent": replay.opponent,
+        "size": replay.field_size,
+        "seat": replay.seat,
+        "others": other_seats(replay),
+        "players": [[_short(player) for player in frame.players] for frame in replay.frames],
+        "foods": [[_short(f) for f in frame.foods if f[2] > 0] for frame in replay.frames],
+        "score": [[round(s, 3) if s is not None else 0 for s in f.score] for f in replay.frames],
+        "subgoals": None
+        if replay.subgoals is None
+        else [[[round(v, 2) for v in place] for place in row] for row in replay.subgoals],
+        "hits": hits(replay),
+    }
+
+
+def _short(thing: Thing) -> list[float]:
+    return [int(value) if value == int(value) else round(value, 2) for value in thing]
+
+
+def _player(data: ReportData) -> Html:
+    options = [
+        el("option", f"{r.method} with {r.opponent} ({name})", value=i)
+        for i, (name, r) in enumerate(data.replays)
+    ]
+    picker = el(
+        "div",
+        el("label", "Episode", for_="replay-select"),
+        el("select", options, id="replay-select"),
+        class_="picker",
+    )
+    stage = el(
+        "div",
+        el("svg", id="replay-stage", role="img", aria_label="Foraging board"),
+        class_="stage",
+        id="replay-focus",
+        tabindex="0",
+        role="group",
+        aria_label="Replay: arrow keys step, space plays",
+    )
+    side = el(
+        "div",
+        el("p", "", id="replay-status", class_="status", aria_live="polite"),
+        el("dl", "", id="replay-facts", class_="replay-facts"),
+        _legend(),
+        class_="side",
+    )
+    words = join(
+        "One episode per entry, recorded while evaluating. A ring shows where the learning agent "
+        "infers that the opponent is heading; the dashed line is where it really goes next. A "
+        "prediction counts as reached if the opponent stands in the nearest cell at a later step. "
+        "Keys: ← → step, space plays, Home and End jump. Recorded by ",
+        el("code", "omg crossplay --replays=3"),
+        ".",
+    )
+    box = el("div", el("div", stage, _controls(), class_="board"), side, class_="replay")
+    script_off = el("noscript", note("Replays need JavaScript."))
+    return join(script_off, el("figure", picker, box, el("figcaption", words)))
+
+
+def _controls() -> Html:
+    def button(name: str, words: str, label: str) -> Html:
+        return el("button", words, type="button", id=f"replay-{name}", aria_label=label)
+
+    speeds = [el("option", words, value=value, selected=value == "1") for value, words in SPEEDS]
+    slider = el(
+        "input",
+        type="range",
+        id="replay-slider",
+        min="0",
+        max="1",
+        value="0",
+        step="1",
+        aria_label="Step of the episode",
+    )
+    return el(
+        "div",
+        button("back", "←", "One step back"),
+        el("button", "Play", type="button", id="replay-play", aria_pressed="false"),
+        button("forward", "→", "One step forward"),
+        slider,
+        el("label", "Speed", for_="replay-speed", class_="hidden-caption"),
+        el("select", speeds, id="replay-speed"),
+        class_="controls",
+    )
+
+
+def _legend() -> Html:
+    def item(words: str, *marks: Child) -> Html:
+        picture = el("svg", marks, width="34", height="18", viewBox="0 0 34 18", aria_hidden="true")
+        return el("li", picture, el("span", words))
+
+    def line(classes: str) -> Html:
+        return el("line", x1="3", x2="31", y1="9", y2="9", class_=classes)
+
+    return el(
+        "ul",
+        item("learning agent", el("circle", cx="17", cy="9", r="7", class_="me")),
+        item(
+            "opponent", el("rect", x="10", y="2", width="14", height="14", rx="4", class_="o1 body")
+        ),
+        item("food; numbers are levels", el("circle", cx="17", cy="9", r="6", class_="food")),
+        item("opponent's past path", line("o1 past")),
+        item("its next steps", line("o1 future")),
+        item(
+            "inferred place, reached later", el("circle", cx="17", cy="9", r="7", class_="o1 ghost")
+        ),
+        item(
+            "inferred place, never reached",
+            el("circle", cx="17", cy="9", r="7", class_="o1 ghost missed"),
+        ),
+        class_="marks-legend",
+        aria_label="Legend",
+    )

@@ -1,0 +1,267 @@
+"""How learning went: curves, losses, chosen subgoals, signs of collapse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from omg.evaluation.curves import band
+from omg.experiment.series import Curve
+from omg.report.charts import (
+    Series,
+    line_chart,
+    series_of,
+    share_bars,
+    share_chart,
+    thinned,
+)
+from omg.report.data import ReportData
+from omg.report.html import (
+    Child,
+    Html,
+    details,
+    el,
+    figure,
+    join,
+    note,
+    number,
+    section,
+    slug,
+    steps_text,
+    swatch,
+    table,
+    tabs,
+)
+from omg.report.metrics import COLLAPSE, LOSSES, PRIORS, Metric, tested_metrics
+from omg.report.runs import RunRecord, final_accuracy
+
+MAX_TABS = 9
+_PRIOR_SLOT = 22  # colours of their own: a prior belongs to no method
+
+
+def curves_section(data: ReportData) -> Html:
+    """Tests during training, a tab per metric."""
+    panels = []
+    for metric in tested_metrics(data.metrics_known(), data.metric)[:MAX_TABS]:
+        series = _series(data, metric.name)
+        if series:
+            panels.append((metric.title, _curve_panel(metric, series)))
+    if not panels:
+        missing = note("No run logged tests, so there are no learning curves.")
+        return section("curves", "Learning curves", missing)
+    return section(
+        "curves",
+        "Learning curves",
+        legend(data),
+        tabs("curve", panels, label="Metric of the learning curves"),
+    )
+
+
+def legend(data: ReportData) -> Html | None:
+    """Methods and their colours; a click hides a method's curves in this part of the page."""
+    methods = [m for m in data.methods if data.runs_of(m)]
+    if not methods:
+        return None
+    buttons = [
+        el(
+            "button",
+            swatch(data.slot(m)),
+            el("span", m),
+            type="button",
+            aria_pressed="true",
+            data_toggle=data.slot(m),
+        )
+        for m in methods
+    ]
+    return el("div", buttons, class_="legend", role="group", aria_label="Methods shown")
+
+
+def _series(data: ReportData, metric: str) -> list[Series]:
+    found = [
+        series_of(method, data.slot(method), data.curves_of(method, metric))
+        for method in data.methods
+    ]
+    return [series for series in found if series is not None]
+
+
+def _curve_panel(metric: Metric, series: Sequence[Series]) -> Html:
+    chart = line_chart(
+        slug(f"curve-{metric.name}"), series, title=metric.title, y_label=metric.title.lower()
+    )
+    about = f" ({metric.about})" if metric.about else ""
+    caption = join(
+        f"{metric.title}{about}, in tests during training. {_seeds_words(series)} Logged by ",
+        el("code", "omg train"),
+        " as ",
+        el("code", metric.name),
+        ".",
+    )
+    return join(figure(chart, caption), details("Values as a table", _value_table(metric, series)))
+
+
+def _seeds_words(series: Sequence[Series]) -> str:
+    single = [s.label for s in series if s.seeds == 1]
+    if len(single) == len(series):
+        return "One seed each, so there is no band."
+    words = "Line: mean over seeds; band: 95 % interval of that mean."
+    if any(s.seeds == 2 for s in series):
+        words += " Two seeds make a very wide one."
+    if single:
+        words += f" One seed, so no band: {', '.join(single)}."
+    return words
+
+
+def _value_table(metric: Metric, series: Sequence[Series]) -> Html:
+    """Every curve at five moments of the longest one."""
+    longest = max(series, key=lambda s: float(s.steps[-1]))
+    moments = longest.steps[thinned(len(longest.steps), 5)]
+    rows = [
+        [join(swatch(s.slot), " ", s.label), *(_value_at(s, float(step)) for step in moments)]
+        for s in series
+    ]
+    head = ["steps", *(steps_text(float(step)) for step in moments)]
+    caption = f"{metric.title} over training"
+    return table(head, rows, caption=caption, numeric=range(1, len(head)))
+
+
+def _value_at(series: Series, step: float) -> str:
+    """The value logged nearest to a step; none behind the curve's end."""
+    if step > series.steps[-1]:
+        return "–"
+    i = int(abs(series.steps - step).argmin())
+    half = "" if series.spread is None else f" ± {number(float(series.spread[i]))}"
+    return number(float(series.mean[i])) + half
+
+
+def models_section(data: ReportData) -> Html:
+    """Losses, the prior, the chosen k and signs of collapse."""
+    parts: list[Child] = []
+    missing: list[str] = []
+    for title, content, absent in (
+        ("Losses", _losses(data), "losses"),
+        ("Prior", _priors(data), "the pre-training of a prior (learner=am_learner)"),
+        ("Chosen subgoals", _shares(data), "chosen subgoals (subgoal_k1 …)"),
+        ("Signs of collapse", _collapse(data), "signs of collapse (am_active_dims)"),
+    ):
+        if content is None:
+            missing.append(absent)
+        else:
+            parts += [el("h3", title), content]
+    if parts:
+        parts.insert(0, legend(data))
+    if missing:
+        parts.append(note(f"No run logged {' or '.join(missing)}."))
+    return section("models", "Models and losses", *parts)
+
+
+def _losses(data: ReportData) -> Html | None:
+    charts = _multiples(data, LOSSES)
+    return None if charts is None else figure(charts, _loss_caption(data))
+
+
+def _loss_caption(data: ReportData) -> str:
+    words = "Losses during training; means over seeds."
+    several = any(len(data.runs_of(m)) > 1 for m in data.methods)
+    return words + (" Bands: 95 % intervals." if several else " One seed each, so no bands.")
+
+
+def _multiples(data: ReportData, metrics: Sequence[Metric]) -> Html | None:
+    charts = []
+    for metric in metrics:
+        series = _series(data, metric.name)
+        if series:
+            charts.append(_small(metric, series))
+    return el("div", charts, class_="multiples") if charts else None
+
+
+def _small(metric: Metric, series: Sequence[Series], prefix: str = "loss") -> Html:
+    name = slug(f"{prefix}-{metric.name}")
+    chart = line_chart(name, series, title=metric.title, tall=False)
+    about = el("p", el("code", metric.name), ": ", metric.about, class_="about")
+    return el("div", el("h4", metric.title), about, chart, class_="small")
+
+
+def _priors(data: ReportData) -> Html | None:
+    groups: dict[str, list[RunRecord]] = {}
+    for run in data.priors:
+        groups.setdefault(run.method, []).append(run)
+    charts = []
+    for metric in PRIORS:
+        found = [
+            series_of(name, slot, [r.curves[metric.name] for r in runs if metric.name in r.curves])
+            for slot, (name, runs) in enumerate(groups.items(), _PRIOR_SLOT)
+        ]
+        series = [s for s in found if s is not None]
+        if series:
+            charts.append(_small(metric, series, "prior"))
+    if not charts:
+        return None
+    finals = [
+        f"{name} {number(100 * final_accuracy(runs[0]), 1)} %"
+        for name, runs in groups.items()
+        if "prior_accuracy" in runs[0].curves
+    ]
+    words = "Pre-training of the prior on games of the frozen players."
+    if finals:
+        words += f" Accuracy at the end: {', '.join(finals)}."
+    names = [el("span", swatch(slot), " ", name) for slot, name in enumerate(groups, _PRIOR_SLOT)]
+    key = el("div", names, class_="legend") if len(names) > 1 else None
+    return figure(join(key, el("div", charts, class_="multiples")), words)
+
+
+def _shares(data: ReportData) -> Html | None:
+    blocks = []
+    for method in data.methods:
+        curves = _share_curves(data, method)
+        if not curves:
+            continue
+        bands = [band(found) for found in curves]
+        count = min(len(steps) for steps, _, _ in bands)
+        if count == 0:
+            continue
+        keep = thinned(count)
+        shares = [mean[keep] for _, mean, _ in bands]
+        name = slug(f"k-{data.slot(method)}")
+        over = share_chart(name, bands[0][0][keep], shares, title=f"{method}: k over training")
+        final = share_bars(
+            f"{name}-final", [float(s[-1]) for s in shares], title=f"{method}: last shares of k"
+        )
+        blocks.append(
+            el("div", el("h4", method), el("div", over, final, class_="pair"), class_="method")
+        )
+    if not blocks:
+        return None
+    caption = (
+        "How many steps ahead the selected subgoal lies: over training (k = 1 at the bottom, "
+        "strongest), and at the end. Means over seeds. Mostly k = 1 means that the selector looks "
+        "hardly ahead."
+    )
+    return figure(blocks, caption)
+
+
+def _share_curves(data: ReportData, method: str) -> list[list[Curve]]:
+    """The curves of subgoal_k1, k2, … of all seeds of a method."""
+    names = {
+        n for run in data.runs_of(method) for n in run.curves if re.fullmatch(r"subgoal_k\d+", n)
+    }
+    ordered = sorted(names, key=lambda n: int(n.removeprefix("subgoal_k")))
+    return [data.curves_of(method, name) for name in ordered]
+
+
+def _collapse(data: ReportData) -> Html | None:
+    charts = _multiples(data, COLLAPSE)
+    if charts is None:
+        return None
+    low = []
+    for method in data.methods:
+        series = series_of(method, 0, data.curves_of(method, "am_active_dims"))
+        if series is not None and series.mean[-1] < 0.1:
+            low.append(method)
+    words = "A model whose dimensions do not vary says the same about every opponent. "
+    words += (
+        f"Fewer than a tenth of the dimensions vary at the end for {', '.join(low)}: the model "
+        "may have collapsed."
+        if low
+        else "At the end no method is below a tenth of active dimensions."
+    )
+    return figure(charts, words)

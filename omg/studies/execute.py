@@ -1,0 +1,259 @@
+"""Runs what was decided: several commands at a time, each when what it needs is done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from omg.config.loader import masked
+from omg.studies.decide import Decision, clear, decide, empty_trash
+from omg.studies.display import Display
+from omg.studies.locks import pipeline_lock, stop_orphans
+from omg.studies.process import PROGRAM, Child, start
+from omg.studies.state import PipelineState
+from omg.studies.steps import Plan, Step
+from omg.types import OmgError, RunFailedError
+
+POLL_SECONDS = 0.05
+
+
+def cores() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def run_pipeline(
+    plan: Plan, *, jobs: int = 0, redo: bool = False, program: Sequence[str] = PROGRAM
+) -> None:
+    """Do what is not done yet. `program` starts an `omg` command."""
+    with pipeline_lock(plan.out):
+        state = PipelineState(plan)
+        decide(plan, state, redo=redo)  # refuse before anything is touched
+        with Display(plan, jobs=jobs or cores()) as display, _Stop().listening() as stop:
+            stop_orphans(plan.out / "logs", say=display.say, give_up=lambda: stop.requests > 0)
+            empty_trash(plan.out)
+            decisions = decide(plan, state, redo=redo)
+            executor = _Executor(plan, state, display, stop, jobs=jobs or cores(), program=program)
+            executor.run(decisions)
+
+
+class _Stop:
+    """Set by Ctrl-C, SIGTERM or a closed terminal; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[_Stop]:
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+
+        def handle(signum: int, frame: FrameType | None) -> None:
+            self.requests += 1
+
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+            numbers.append(signal.SIGHUP)
+        old: dict[signal.Signals, Any] = {n: signal.signal(n, handle) for n in numbers}
+        try:
+            yield self
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+
+class _Executor:
+    def __init__(
+        self,
+        plan: Plan,
+        state: PipelineState,
+        display: Display,
+        stop: _Stop,
+        *,
+        jobs: int,
+        program: Sequence[str],
+    ) -> None:
+        self._plan, self._state, self._display, self._stop = plan, state, display, stop
+        self._jobs, self._program = jobs, program
+        self._done: set[str] = set()
+        self._running: list[Child] = []
+
+    def run(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            if decision.action == "skip":
+                record = self._state.records[decision.step.key]
+                self._done.add(decision.step.key)
+                self._display.skipped(decision.step, record.seconds, record.result)
+        waiting = [decision for decision in decisions if decision.action != "skip"]
+        try:
+            while waiting or self._running:
+                if self._stop.requests:
+                    raise KeyboardInterrupt(
+                        "Runs were told to save their state; continue with the same command."
+                    )
+                self._start_ready(waiting)
+                self._collect()
+                self._display.tick(self._running)
+                time.sleep(POLL_SECONDS)
+        finally:
+            self._stop_all()
+
+    # --- starting ----------------------------------------------------------------------------
+
+    def _start_ready(self, waiting: list[Decision]) -> None:
+        for decision in list(waiting):
+            if len(self._running) >= self._jobs or self._stop.requests:
+                return
+            if self._done.issuperset(decision.step.needs):
+                waiting.remove(decision)
+                self._start(decision)
+
+    def _start(self, decision: Decision) -> None:
+        step, resume = decision.step, decision.action == "resume"
+        if not resume and step.key in self._state.records:
+            clear(step, self._plan.out)
+        self._state.begin(step, anew=not resume)
+        if step.kind == "pool":
+            self._make_pool(step)
+            return
+        words = step.commands[0]
+        if resume:
+            words = ("train", f"--resume={step.output}", *step.free_words)
+        shown = masked(shlex.join(["omg", *words]))
+        verb = "resumed" if resume else "started"
+        self._display.started(step, shown, verb=verb, reason=decision.reason)
+        self._running.append(
+            start(step, words, self._plan.out, program=self._program, append=resume)
+        )
+
+    def _make_pool(self, step: Step) -> None:
+        began = time.monotonic()
+        for shown in step.shown():
+            self._display.started(step, shown)
+        note = build_pool(step, self._plan.out)
+        self._finish(step, time.monotonic() - began, {}, note)
+
+    # --- ending ------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        for child in list(self._running):
+            code = child.ended()
+            if code is None:
+                continue
+            self._running.remove(child)
+            if code != 0:
+                raise self._failure(child, code)
+            self._succeeded(child)
+
+    def _succeeded(self, child: Child) -> None:
+        step = child.step
+        if not step.output.exists():
+            self._state.end(step, "failed", seconds=child.seconds(), exit_code=1)
+            raise RunFailedError(
+                f"{step.key} ended without {step.output}. See its log {child.log}."
+            )
+        self._finish(step, child.seconds(), result_of(step))
+
+    def _finish(self, step: Step, seconds: float, result: dict[str, float], note: str = "") -> None:
+        self._state.end(step, "done", seconds=seconds, result=result)
+        self._done.add(step.key)
+        total = self._state.records[step.key].seconds
+        self._display.finished(step, total, result, self._running, note)
+
+    def _failure(self, child: Child, code: int) -> OmgError:
+        """Record it; what to tell. A run stopped from outside can be resumed."""
+        step, seconds = child.step, child.seconds()
+        if code < 0 or code == 130:
+            how = f"signal {-code}" if code < 0 else "an interrupt"
+            self._state.end(step, "started", seconds=seconds, exit_code=code)
+            return RunFailedError(
+                f"{step.key} was ended by {how}. Continue with the same command; its log is "
+                f"{child.log}."
+            )
+        self._state.end(step, "failed", seconds=seconds, exit_code=code)
+        kind = OmgError if code == 2 else RunFailedError
+        last = child.last_line()
+        end = "" if last.endswith((".", "?", "!")) else "."
+        return kind(f"{step.key} failed: {last}{end} Its log is {child.log}.")
+
+    def _stop_all(self) -> None:
+        """Ask all running commands to stop and wait for them; a further signal ends them now."""
+        if not self._running:
+            return
+        self._display.say(f"Stopping {', '.join(child.step.key for child in self._running)} …")
+        requests = self._stop.requests
+        for child in self._running:
+            child.terminate()
+        while self._running:
+            if self._stop.requests > requests:
+                for child in self._running:
+                    child.kill()
+            for child in list(self._running):
+                code = child.ended()
+                if code is not None:
+                    self._running.remove(child)
+                    self._record_stopped(child, code)
+            self._display.tick(self._running)
+            time.sleep(POLL_SECONDS)
+
+    def _record_stopped(self, child: Child, code: int) -> None:
+        if code == 0 and child.step.output.exists():
+            self._succeeded(child)
+        else:
+            self._state.end(child.step, "started", seconds=child.seconds(), exit_code=code)
+
+
+def result_of(step: Step) -> dict[str, float]:
+    """The numbers worth telling of a finished run: its last test, and a prior's accuracy."""
+    if step.kind != "train":
+        return {}
+    from omg.experiment.output import read_metrics
+
+    latest: dict[str, Any] = {}
+    with contextlib.suppress(OSError):
+        for record in read_metrics(step.output / "metrics.jsonl"):
+            latest.update(record)
+    if step.stage == "priors":
+        # Metrics hold means over a stretch of training; what the finished prior decodes was saved.
+        with contextlib.suppress(OSError, ValueError):
+            saved = (step.output / "models" / "last" / "meta.json").read_text(encoding="utf-8")
+            latest.update(json.loads(saved))
+        names = {"decoding_accuracy": "prior_accuracy"}
+    else:
+        own = "test_own_return_mean"
+        names = {"test_return": own if own in latest else "test_return_mean"}
+    return {
+        shown: float(latest[name]) for shown, name in names.items() if latest.get(name) is not None
+    }
+
+
+def build_pool(step: Step, out: Path) -> str:
+    """Make the pool aside and give it its name when it is complete; how many are in it."""
+    from omg.opponents.pool import OpponentPool
+
+    part = out / ".pool.part"
+    shutil.rmtree(part, ignore_errors=True)
+    pool = OpponentPool.create(part)
+    for entry in step.settings["members"]:
+        if "script" in entry:
+            how = {key: entry[key] for key in ("noise", "split")}
+            pool.add_script(entry["script"], **how, env=step.settings["env"])
+        else:
+            runs = [out / run for run in entry["runs"]]
+            pool.add_runs(runs, steps=entry["steps"], split=entry["split"])
+    part.rename(step.output)
+    train, heldout = pool.members("train"), pool.members("heldout")
+    return f"{len(train)} to train with, {len(heldout)} held out"

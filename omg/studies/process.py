@@ -1,0 +1,122 @@
+"""One command as a child process: its log, its lock, how far it is, how it ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from omg.config.loader import masked
+from omg.studies.locks import try_lock, write_owner
+from omg.studies.steps import Step
+from omg.types import RunFailedError
+
+# How this installation's `omg` is started.
+PROGRAM = (sys.executable, "-m", "omg")
+_STEP = re.compile(r"step\s+([\d,]+) / ([\d,]+)")
+
+
+def log_path(out: Path, step: Step) -> Path:
+    return out / "logs" / f"{step.key.replace('/', '-')}.log"
+
+
+@dataclass(slots=True)
+class Child:
+    """A running command."""
+
+    step: Step
+    process: subprocess.Popen[bytes]
+    log: Path
+    log_start: int  # where this attempt begins in the log
+    started: float = field(default_factory=time.monotonic)
+    first: tuple[float, float] | None = None  # when progress was first seen, and how much
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def ended(self) -> int | None:
+        """The exit code, or None while it runs."""
+        code = self.process.poll()
+        if code is not None:
+            self.log.with_suffix(".pid").unlink(missing_ok=True)
+        return code
+
+    def progress(self) -> float | None:
+        """Share of the run that is done, from the newest `step a / b` of its log."""
+        found = _STEP.findall(self._tail(4096))
+        if not found:
+            return None
+        done, total = (int(number.replace(",", "")) for number in found[-1])
+        share = min(1.0, done / max(1, total))
+        self.first = self.first or (time.monotonic(), share)
+        return share
+
+    def seconds_left(self) -> float | None:
+        """From the pace since progress was first seen."""
+        share = self.progress()
+        if share is None or self.first is None or share <= self.first[1]:
+            return None
+        pace = (share - self.first[1]) / max(1e-3, time.monotonic() - self.first[0])
+        return (1.0 - share) / pace
+
+    def last_line(self) -> str:
+        """The last line of the log that says something."""
+        lines = [line.strip(" │|") for line in self._tail(65536).splitlines()]
+        telling = [line for line in lines if any(map(str.isalnum, line))]
+        return telling[-1].removeprefix("omg: ") if telling else "it said nothing"
+
+    def _tail(self, size: int) -> str:
+        with self.log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(self.log_start, end - size))
+            return file.read().decode(errors="replace")
+
+    def terminate(self) -> None:
+        """Ask for an orderly stop. Once only: a run takes a second signal as "at once"."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+
+
+def start(
+    step: Step, words: Sequence[str], out: Path, *, program: Sequence[str] = PROGRAM, append: bool
+) -> Child:
+    """Start a step's command in a session of its own, so that Ctrl-C reaches it through the
+    pipeline only. It holds the lock of its `.pid` file as long as it lives, so that a later
+    pipeline knows of it even if this one is killed."""
+    log = log_path(out, step)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    lock = try_lock(log.with_suffix(".pid"))
+    if lock is None:
+        raise RunFailedError(f"{step.key} is running already. End it, then try again.")
+    try:
+        write_owner(lock, None)
+        with log.open("ab" if append else "wb") as file:
+            file.write(f"$ {masked(shlex.join(['omg', *words]))}\n".encode())
+            file.flush()
+            log_start = file.tell()
+            process = subprocess.Popen(
+                [*program, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                pass_fds=(lock,),
+                start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        write_owner(lock, process.pid)
+    except OSError as error:
+        raise RunFailedError(f"{step.key} cannot be started: {error}. Check {log}.") from error
+    finally:
+        os.close(lock)
+    return Child(step, process, log, log_start)

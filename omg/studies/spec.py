@@ -1,0 +1,251 @@
+"""The file of a pipeline: who is trained against whom, and how they are compared."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+
+from omg.config.loader import CONFIG_DIR, available, read_yaml
+from omg.config.schema import Count, Section, Steps, Unit
+from omg.registry import nearest
+from omg.types import OmgError
+
+KIND = "pipelines"
+
+
+def _empty(kind: type) -> BeforeValidator:
+    """A key without a value (`settings:`) is an empty one."""
+    return BeforeValidator(lambda value: kind() if value is None else value)
+
+
+Name = Annotated[str, Field(min_length=1)]
+Settings = Annotated[dict[str, Any], _empty(dict)]
+Seeds = Annotated[tuple[Steps, ...], Field(min_length=1)]
+Side = Literal["train", "heldout"]
+
+
+def slug(name: str) -> str:
+    """A display name as a part of a folder's name: 'OMG tuned' -> 'omg_tuned'."""
+    return re.sub(r"[^a-z0-9.+-]+", "_", name.lower()).strip("_.")
+
+
+class OpponentRuns(Section):
+    """Runs of one algorithm; `steps` says which of their checkpoints join the pool."""
+
+    config: Name
+    name: str = ""  # begins the folders' names; empty: the configuration's
+    seeds: Seeds
+    heldout_seeds: Annotated[tuple[Steps, ...], _empty(tuple)] = ()
+    steps: Annotated[tuple[Literal["early", "middle", "final"], ...], Field(min_length=1)] = (
+        "final",
+    )
+    settings: Settings = Field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        return slug(self.name or Path(self.config).stem)
+
+    def run_name(self, seed: int) -> str:
+        return f"{self.folder}-s{seed}"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> OpponentRuns:
+        _all_different("seeds", self.seeds)
+        _all_different("steps", self.steps)
+        for seed in self.heldout_seeds:
+            if seed not in self.seeds:
+                raise ValueError(f"heldout_seeds has {seed}, which is not among the seeds")
+        return self
+
+
+class ScriptedOpponent(Section):
+    """A scripted player of the pool."""
+
+    name: Name
+    noise: Unit = 0.0
+    split: Side = "train"
+
+
+class Opponents(Section):
+    settings: Settings = Field(default_factory=dict)
+    runs: Annotated[tuple[OpponentRuns, ...], _empty(tuple)] = ()
+    scripts: Annotated[tuple[ScriptedOpponent, ...], _empty(tuple)] = ()
+
+    def sides(self) -> set[str]:
+        """The sides of the pool that have a member."""
+        runs = {
+            "heldout" if seed in entry.heldout_seeds else "train"
+            for entry in self.runs
+            for seed in entry.seeds
+        }
+        return runs | {script.split for script in self.scripts}
+
+
+class Prior(Section):
+    """A pre-trained prior (`learner=am_learner`), shared by all seeds of the methods naming it."""
+
+    config: Name
+    seed: Steps = 1
+    settings: Settings = Field(default_factory=dict)
+
+
+class Method(Section):
+    """A way to learn that is compared with others, under its display name."""
+
+    name: Name
+    config: Name
+    prior: str | None = None
+    seeds: Seeds | None = None  # None: those of all agents
+    settings: Settings = Field(default_factory=dict)
+
+    def run_name(self, seed: int) -> str:
+        return f"{slug(self.name)}-s{seed}"
+
+
+class Agents(Section):
+    settings: Settings = Field(default_factory=dict)
+    seeds: Seeds
+    methods: Annotated[tuple[Method, ...], Field(min_length=1)]
+
+
+class CrossplaySpec(Section):
+    """What `omg crossplay` is asked for."""
+
+    episodes: Count = 100
+    split: Literal["train", "heldout", "both"] = "both"
+    finetune_episodes: Steps = 0
+    metric: Name = "discounted_return"
+    baseline: str | None = None
+    replays: Steps = 0
+    sample: bool = False  # agents explore or sample instead of the best action
+    permute: bool = False  # also play with what was inferred in other episodes
+
+
+# The settings of a pool's step beside its members.
+POOL_DEFAULTS = {"env": "foraging"}
+
+
+class PipelineSpec(Section):
+    """A whole study."""
+
+    env_config: str | None = None
+    common: Settings = Field(default_factory=dict)
+    opponents: Opponents
+    priors: Annotated[dict[str, Prior], _empty(dict)] = Field(default_factory=dict)
+    agents: Agents
+    crossplay: CrossplaySpec | None = None
+    report: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PipelineSpec:
+        agents, methods = self.agents, self.agents.methods
+        for seeds in (agents.seeds, *(method.seeds or () for method in agents.methods)):
+            _all_different("agents.seeds", seeds)
+        _all_different("the folders of agents.methods", [slug(m.name) for m in methods])
+        _all_different("the folders of priors", [slug(name) for name in self.priors])
+        runs = [entry.run_name(seed) for entry in self.opponents.runs for seed in entry.seeds]
+        _all_different("the folders of opponents.runs (give one entry a 'name')", runs)
+        _all_different("opponents.scripts", [(s.name, s.noise) for s in self.opponents.scripts])
+        for name in [*self.priors, *(m.name for m in methods)]:
+            if not slug(name):
+                raise ValueError(f"'{name}' has no letters or digits to name a folder by")
+        for method in methods:
+            if method.prior is not None and method.prior not in self.priors:
+                raise ValueError(
+                    f"the method '{method.name}' names the prior '{method.prior}', which is not "
+                    f"among the priors{nearest(method.prior, self.priors)}"
+                )
+        self._check_sides()
+        return self
+
+    def _check_sides(self) -> None:
+        sides, crossplay = self.opponents.sides(), self.crossplay
+        if "train" not in sides:
+            raise ValueError("no opponent is on the train side of the pool; agents need one")
+        if crossplay is None:
+            if self.report:
+                raise ValueError("report shows the cross-play; add crossplay, or set report: false")
+            return
+        if crossplay.split != "train" and "heldout" not in sides:
+            raise ValueError(
+                f"crossplay.split={crossplay.split} needs held-out opponents; add heldout_seeds, "
+                "or a script with split: heldout"
+            )
+        names = [method.name for method in self.agents.methods]
+        if crossplay.baseline is not None and crossplay.baseline not in names:
+            raise ValueError(
+                f"crossplay.baseline='{crossplay.baseline}' is not the name of a method"
+                f"{nearest(crossplay.baseline, names) or '; methods: ' + ', '.join(names)}"
+            )
+
+
+def _all_different(what: str, values: Iterable[Any]) -> None:
+    for value, count in Counter(values).items():
+        if count > 1:
+            raise ValueError(f"{what}: {value} stands there {count} times; once is enough")
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def find_pipeline(name: str) -> tuple[Path, str]:
+    """The file that `--pipeline` names, and how messages call it."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name).expanduser(), name
+    path = CONFIG_DIR / KIND / f"{name}.yaml"
+    if "/" in name or not path.is_file():
+        names = available(KIND)
+        raise OmgError(
+            f"There is no pipeline called '{name}'{nearest(name, names) or '.'} Those that exist: "
+            f"{', '.join(names)}; or give --pipeline=<path ending in .yaml>."
+        )
+    return path, f"config/{KIND}/{name}.yaml"
+
+
+def read_spec(path: Path, shown: str) -> PipelineSpec:
+    """Read and check a pipeline's file; what is wrong is said with its key."""
+    try:
+        return PipelineSpec.model_validate(read_yaml(path, shown))
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        sentences = dict.fromkeys(_sentence(problem, shown) for problem in problems)
+        raise OmgError("\n".join(sentences)) from error
+
+
+def _sentence(problem: Any, shown: str) -> str:
+    location: tuple[int | str, ...] = problem["loc"]
+    path = _dotted(location)
+    message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    if problem["type"] == "extra_forbidden":
+        known = _keys_at(location[:-1])
+        hint = nearest(str(location[-1]), known) or f". Possible here: {', '.join(known)}."
+        return f"{shown}: unknown key '{path}'{hint}"
+    if problem["type"] == "missing":
+        return f"{shown}: '{path}' has no value. Add it."
+    if problem["type"] == "value_error":
+        return f"{shown}: {path + ': ' if path else ''}{message}."
+    return f"{shown}: {path}={problem['input']!r} is not possible. Expected: {message}."
+
+
+def _dotted(location: Sequence[int | str]) -> str:
+    text = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in location)
+    return text.removeprefix(".")
+
+
+def _keys_at(location: Sequence[int | str]) -> list[str]:
+    """The keys that are possible in a part of the file."""
+    kind: Any = PipelineSpec
+    for part in location:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[str(part)].annotation
+        else:  # an element of tuple[X, ...] or dict[str, X]
+            kind = get_args(kind)[issubclass(get_origin(kind) or object, Mapping)]
+        if get_origin(kind) in (Union, UnionType):
+            kind = get_args(kind)[0]
+    return list(kind.model_fields)

@@ -1,1 +1,0 @@
-"""Numbers out of a run: files, TensorBoard, trackers, terminal."""
