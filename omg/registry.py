@@ -81,6 +81,11 @@ def import_path(target: str, base: type[Any] | None) -> Any:
     return found
 
 
+def import_path_of(named: Any) -> Any:
+    """The import path of a class; anything else as it is."""
+    return f"{named.__module__}:{named.__qualname__}" if isinstance(named, type) else named
+
+
 def _check_class(target: str, found: Any, base: type[Any]) -> None:
     if not (isinstance(found, type) and issubclass(found, base)):
         raise OmgError(
@@ -111,6 +116,11 @@ def _check_spelling(target: str, module_name: str, name: str) -> None:
 
 
 def _what_is_there(module: ModuleType, name: str, base: type[Any] | None) -> str:
+    if module.__name__ == "__main__":
+        return (
+            f"it was a class of the program that trained the run. Define {name} in this one too, "
+            "or keep it in a module of its own."
+        )
     own = [
         key
         for key, value in vars(module).items()
@@ -171,33 +181,70 @@ def expected(kind: str, message: str) -> str:
     return words.removeprefix("Input should be ").removeprefix("Value error, ")
 
 
-def build_part(
-    kind: Callable[..., T], *, named: str, args_key: str, given: Mapping[str, Any], args: Any
-) -> T:
-    """Call `kind` with those of `given` that it names and with its own settings `args`. `named` is
-    how messages call it, e.g. "mixer=qmix"."""
+class PartRegistry(Registry[type[T]]):
+    """A registry of classes that are called with what they name of `given`, and with settings of
+    their own from the key `args_key`; without one, they have none."""
+
+    def __init__(
+        self,
+        kind: str,
+        targets: Mapping[str, str],
+        *,
+        base: type[Any],
+        given: tuple[str, ...],
+        args_key: str = "",
+    ) -> None:
+        super().__init__(kind, targets, base=base)
+        self._given, self._args_key = given, args_key
+
+    def check(self, name: str, args: Mapping[str, Any]) -> None:
+        """Refuse settings that a part does not take, before anything is built."""
+        self._settings(name, args)
+
+    def build(self, name: str, args: Mapping[str, Any], **given: Any) -> T:
+        """The part called `name`."""
+        settings = self._settings(name, args)
+        parameters, takes_any = _signature(self[name])
+        passed = {k: v for k, v in given.items() if takes_any or k in parameters}
+        return self[name](**passed, **settings)
+
+    def _settings(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The part's own settings as its annotations have them."""
+        named, key = f"{self.kind}={name}", self._args_key
+        parameters, takes_any = _signature(self[name])
+        own = {name: p for name, p in parameters.items() if name not in self._given}
+        for setting in args:
+            if setting in self._given:
+                raise OmgError(
+                    f"{key}.{setting} is set by omg itself. Call your setting otherwise."
+                )
+            if not (takes_any or setting in own):
+                takes = f"It takes: {', '.join(own)}." if own else "It takes none."
+                hint = nearest(setting, own) or "."
+                raise OmgError(f"{named} does not take {key}.{setting}{hint} {takes}")
+        missing = [name for name, p in own.items() if p.default is p.empty and name not in args]
+        if missing and not key:
+            raise OmgError(
+                f"{named} asks for {', '.join(missing)}, which omg does not give. It gives: "
+                f"{', '.join(self._given)}. Give the others a default in its __init__."
+            )
+        if missing:
+            raise OmgError(
+                f"{named} needs {key}.{f', {key}.'.join(missing)}. Give a value, or a default in "
+                "its __init__."
+            )
+        return _typed(self[name], args, named, key)
+
+
+def _signature(kind: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter], bool]:
+    """What a class can be given by name, and whether it takes anything."""
     parameters = inspect.signature(kind).parameters
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    own = {
+    named = {
         name: p
         for name, p in parameters.items()
-        if name not in given and p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
+        if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
     }
-    for name in args:
-        if name in given:
-            raise OmgError(f"{args_key}.{name} is set by omg itself. Call your setting otherwise.")
-        if not (takes_any or name in own):
-            takes = f"It takes: {', '.join(own)}." if own else "It takes none."
-            hint = nearest(name, own) or "."
-            raise OmgError(f"{named} does not take {args_key}.{name}{hint} {takes}")
-    missing = [name for name, p in own.items() if p.default is p.empty and name not in args]
-    if missing:
-        raise OmgError(
-            f"{named} needs {args_key}.{f', {args_key}.'.join(missing)}. Give a value, or a "
-            "default in its __init__."
-        )
-    passed = {k: v for k, v in given.items() if takes_any or k in parameters}
-    return kind(**passed, **_typed(kind, args, named, args_key))
+    return named, any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _typed(

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from omg.config.loader import CONFIG_DIR, available, load_command_line
 from omg.config.schema import Config
+from omg.controllers import CONTROLLERS
 from omg.learners import LEARNERS
 from omg.learners.capabilities import Capabilities
 from omg.modules.agents import AGENTS
@@ -56,18 +57,18 @@ def describe_algorithm(name: str) -> Algorithm:
     """The algorithm with the settings it is shipped with."""
     config = load_command_line([f"--config={name}"]).config
     able = LEARNERS[config.learner].able
-    network = AGENTS[config.policy_model]
+    models = CONTROLLERS[config.mac].models
     return Algorithm(
         name=name,
         about=_about(name),
-        learns="a team" if config.mac == "basic_mac" else "one agent among others",
+        learns="one agent among others" if models else "a team",
         learning="on-policy" if able.on_policy else "off-policy",
         reward="team" if config.mixer else _reward(config.common_reward, able),
         actions="discrete",
         network=config.policy_model,
-        recurrent=getattr(network, "carry_dim", None) != 0,
+        recurrent=AGENTS[config.policy_model].recurrent,
         parts=_parts(config),
-        opponent_model="" if config.mac == "basic_mac" else config.am_model,
+        opponent_model=config.am_model if models else "",
         learner=config.learner,
     )
 

@@ -15,7 +15,7 @@ from omg.config.schema import Config
 from omg.envs.adapters.packages import PACKAGES
 from omg.envs.contract import BatchedEnv
 from omg.envs.registry import ENVS, environment_class, make_batched
-from omg.registry import nearest
+from omg.registry import import_path_of, nearest
 from omg.types import EnvSpec, OmgError
 
 
@@ -65,10 +65,8 @@ def split_words(words: Sequence[str]) -> tuple[str, list[str]]:
 def make_env(name: str | type, n_copies: int = 1, **env_args: Any) -> BatchedEnv:
     """Copies of an environment that are stepped together. `name` as for `omg envs info`: a shipped
     configuration, package.module:Class (or the class itself), or package:id of a foreign game."""
-    if isinstance(name, type):
-        name = f"{name.__module__}:{name.__qualname__}"
     given = tuple(Update(f"env_args.{key}", value, key) for key, value in env_args.items())
-    choice = _chosen(name, given)
+    choice = _chosen(import_path_of(name), given)
     return make_batched(choice.env, choice.args, n_copies=n_copies)
 
 

@@ -83,6 +83,7 @@ class Mark:
     identity: bool = True  # False: runs that differ only here are runs of one method
     place: bool = False  # True: where something lies, not what it is
     weights: bool = False  # True: weights fit only a policy with the same value
+    players: bool = False  # True: a frozen player acts by it
     prior: bool = False  # True: and a pre-trained prior only a model with the same value
     study: str = ""  # set by a study; what to do instead of giving it
 
@@ -91,6 +92,7 @@ RECORD = Mark(result=False, resume=True, identity=False)
 ASIDE = Mark(identity=False)
 WEIGHTS = Mark(weights=True)
 PRIOR = Mark(weights=True, prior=True)
+PLAYERS = Mark(players=True)
 _FROM_SCRATCH = Mark(study="Every run trains from scratch")
 _BY_POOL = Mark(study="The others are the pool")
 _FOLDER = Mark(
@@ -217,13 +219,13 @@ class PolicySection(Section):
     obs_agent_id: Annotated[bool, WEIGHTS]
     obs_last_action: Annotated[bool, WEIGHTS]
     obs_is_state: Annotated[bool, PRIOR]
-    scale_inputs: bool
+    scale_inputs: Annotated[bool, PLAYERS]
     action_selector: str
     epsilon_start: Unit
     epsilon_finish: Unit
     epsilon_anneal_time: Count
     epsilon_decay: Literal["linear", "exp"]
-    temperature: Positive
+    temperature: Annotated[Positive, PLAYERS]
     mask_before_softmax: bool
 
 
@@ -272,7 +274,7 @@ class SubgoalSection(Section):
     ]
     subgoal_fixed_k: Count
     subgoal_source: Annotated[Literal["state", "opponents"], PRIOR]
-    subgoal_posterior: Literal["sample", "mean"]
+    subgoal_posterior: Annotated[Literal["sample", "mean"], PLAYERS]
     subgoal_feature: Annotated[Literal["latent", "decoded", "both"], WEIGHTS]
     subgoal_target: Literal["same", "next"]
     subgoal_value: Literal["mean", "max"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ class Controller(ABC):
     Its `__init__` may name: config, spec, device, gathering (True: frozen players take every seat,
     see `Learner.gathers`), lineup (who sits where, in place of the configured; None: as that
     says)."""
+
+    models: ClassVar[bool] = True  # whether its policy may have an opponent model
 
     @property
     def seats(self) -> tuple[int, ...] | None:

@@ -54,11 +54,6 @@ class Foresight:
                 f"oracle_kind=future needs to know which features of {spec.name}'s state belong "
                 "to which agent. Give EnvSpec.agent_features."
             )
-        if config.runner == "parallel":
-            raise OmgError(
-                "oracle_kind=future copies running games, which runner=parallel keeps in other "
-                "processes. Use runner=batch or episode."
-            )
         self._config, self._spec, self._players = config, spec, players
         self._order = SeatOrder(spec)
         self._columns = np.array(spec.agent_features)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,11 +43,14 @@ class TeamMAC(Controller):
         """`record`: store what the model infers at every step; `permute`: feed every game what
         was inferred in another one, a test of whether that is used at all."""
         self._config, self._spec, self._device = config, spec, device
-        self.policy, self.lineup = policy, lineup
-        self._records, self._permutes = record, permute
+        self.policy = policy
+        self._place(lineup, record=record, permute=permute)
+
+    def _place(self, lineup: LineUp, *, record: bool, permute: bool) -> None:
+        self.lineup, self._records, self._permutes = lineup, record, permute
         self._foresight = None
         if self.model is not None and self.model.needs_foresight:
-            self._foresight = make_foresight(config, spec, lineup.players)
+            self._foresight = make_foresight(self._config, self._spec, lineup.players)
 
     @property
     def model(self) -> OpponentModel | None:
@@ -61,22 +65,19 @@ class TeamMAC(Controller):
     def learns_one_seat(self) -> bool:
         return self.seats is None
 
-    def sibling(self, **changes: Any) -> TeamMAC:
+    def sibling(
+        self,
+        *,
+        lineup: LineUp | None = None,
+        record: bool | None = None,
+        permute: bool | None = None,
+    ) -> TeamMAC:
         """The same policy elsewhere: among others (`lineup`), recording, or permuting."""
-        settings: dict[str, Any] = {
-            "lineup": self.lineup,
-            "record": self._records,
-            "permute": self._permutes,
-            **changes,
-        }
-        other = object.__new__(type(self))
-        TeamMAC.__init__(
-            other,
-            config=self._config,
-            spec=self._spec,
-            device=self._device,
-            policy=self.policy,
-            **settings,
+        other = copy.copy(self)
+        other._place(
+            self.lineup if lineup is None else lineup,
+            record=self._records if record is None else record,
+            permute=self._permutes if permute is None else permute,
         )
         return other
 
@@ -202,6 +203,8 @@ class TeamMAC(Controller):
 
 class BasicMAC(TeamMAC):
     """Every seat is played by the same network; seats differ by their one-hot input."""
+
+    models = False
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ import torch
 from omg.components.seeding import SeedTree
 from omg.config.schema import Config
 from omg.config.team import parse_team
+from omg.controllers import CONTROLLERS
 from omg.controllers.team import TeamMAC
 from omg.envs.contract import BatchedEnv
 from omg.envs.registry import environment_class, make_batched
@@ -25,7 +26,6 @@ from omg.runners.assembly import make_rollout
 from omg.runners.rollout import Rollout
 from omg.types import EnvSpec, OmgError
 
-MAC = "multi_module_mac"
 # Copies that are stepped together where stepping many costs little.
 NATIVE_COPIES = 512
 
@@ -58,11 +58,11 @@ def slug(text: str) -> str:
 def read_agent_run(folder: Path, which: str = "last") -> AgentRun:
     """A run that trained an agent which can sit among others."""
     run = read_run(folder, which)
-    if run.config.mac != MAC:
+    if not CONTROLLERS[run.config.mac].models:
         raise OmgError(
             f"{run.folder} trained a whole team (mac={run.config.mac}), and only one agent among "
-            f"others can be evaluated. Give a run with mac={MAC}, e.g. --config=iql_am; a team can "
-            "be an opponent: omg pool add."
+            "others can be evaluated. Give a run with mac=multi_module_mac, e.g. --config=iql_am; "
+            "a team can be an opponent: omg pool add."
         )
     return AgentRun(run.folder, run.config, run.model, run.meta)
 

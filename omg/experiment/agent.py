@@ -68,8 +68,7 @@ class Agent:
         copies = len(shown.obs)
         self._begin(copies, ended)
         if last_actions is not None:
-            given = np.asarray(last_actions, np.int64).reshape(copies, self.spec.n_agents)
-            self._last = np.where(ended[:, None], -1, given)
+            self._last = np.where(ended[:, None], -1, self._told(last_actions, copies))
         elif not (self._fresh or self._knows_everybody(seat)):
             raise OmgError(
                 "This agent models the others and must know what they did. Give last_actions=<the "
@@ -94,6 +93,16 @@ class Agent:
         chosen = actions[:, self._seat(seat)]
         return chosen if batched else chosen[0]
 
+    def _told(self, last_actions: ArrayLike, copies: int) -> IntArray:
+        """What everybody did, [B, N]; -1 where a game has just begun."""
+        told = _as(last_actions, (self.spec.n_agents,), "last_actions", copies)
+        if not np.isin(told, np.arange(-1, self.spec.n_actions)).all():
+            raise OmgError(
+                f"last_actions has an action that does not exist. There are {self.spec.n_actions}, "
+                "counted from 0; -1 stands for none."
+            )
+        return told.astype(np.int64)
+
     def _knows_everybody(self, seat: int | None) -> bool:
         plays_all = seat is None and len(self.seats) == self.spec.n_agents
         return plays_all or not self._mac.policy.feature_dim
@@ -108,7 +117,7 @@ class Agent:
     def _begin(self, copies: int, ended: NDArray[np.bool_]) -> None:
         """Start remembering, and forget games that have ended."""
         rng = np.random.default_rng(0)  # of line-ups, which there are none of
-        if len(self._last) != copies:
+        if len(self._last) != copies:  # other games than before
             self._carry = self._mac.initial_carry(copies)
             self._last = np.full((copies, self.spec.n_agents), -1, np.int64)
             self._mac.begin_episodes(self._carry, np.arange(copies), rng)
@@ -117,6 +126,7 @@ class Agent:
             self._carry = {name: value.clone() for name, value in self._carry.items()}
             self._mac.begin_episodes(self._carry, np.flatnonzero(ended), rng)
             self._last[ended] = -1
+            self._fresh = bool(ended.all())
 
     def _shown(
         self,
@@ -125,8 +135,13 @@ class Agent:
         avail: ArrayLike | None,
     ) -> tuple[Observation, NDArray[np.bool_]]:
         """What B games show, and which of them have just begun again."""
-        if isinstance(view, Observation):
-            return view, np.zeros(len(view.obs), np.bool_)
+        if isinstance(view, Observation | TimeStep) and not (state is avail is None):
+            raise OmgError(
+                "state and avail are part of what an environment shows. Leave them out, or give "
+                "arrays only."
+            )
+        if isinstance(view, Observation):  # of `reset`: every game has just begun
+            return view, np.ones(len(view.obs), np.bool_)
         if isinstance(view, TimeStep):
             ended = view.terminated | view.truncated
             ended[view.dropped] = True

@@ -15,7 +15,7 @@ from omg.components.episodes import Scheme
 from omg.components.replay_buffer import ReplayBuffer
 from omg.components.seeding import SeedTree
 from omg.config.schema import Config
-from omg.controllers.base import Controller
+from omg.controllers import CONTROLLERS, Controller
 from omg.envs import BatchedEnv, make_batched
 from omg.envs.registry import environment_versions
 from omg.experiment.learning import EffectiveNumbers, Learning
@@ -23,10 +23,15 @@ from omg.experiment.output import MetricLogger, RunConsole, ScalarSink, human_by
 from omg.experiment.trained import load_optimiser, model_meta
 from omg.experiment.training import Parts, TrainingLoop
 from omg.learners import LEARNERS
+from omg.modules.agents import AGENTS
+from omg.modules.critics import CRITICS
 from omg.modules.device import choose_device, set_up_torch, tune_allocator
+from omg.modules.mixers import MIXERS
+from omg.modules.opponent_models import OPPONENT_MODELS
+from omg.modules.opponent_models.build import check_options
 from omg.opponents.building import team_folder
 from omg.opponents.pool import OpponentPool
-from omg.runners import runner_of
+from omg.runners import RUNNERS, runner_of
 from omg.runners.assembly import build_learner, episode_scheme, make_controller, make_rollout
 from omg.runners.overlap import Collector, CollectorProcess, Link
 from omg.runners.replay import check_can_replay, save_replays
@@ -55,12 +60,32 @@ def sanity_check(config: Config) -> None:
     if config.resume and (config.evaluate or config.checkpoint_path):
         raise OmgError("resume continues a run as it was. Leave out evaluate and checkpoint_path.")
     LEARNERS[config.learner].check(config)
+    _check_settings(config)
     if config.checkpoint_path:
         find_model_folder(config.checkpoint_path, config.load_step)
     if config.opponent_pool:
         OpponentPool.open(config.opponent_pool)
     for name in config.team_algs:
         team_folder(config, name)
+
+
+def _check_settings(config: Config) -> None:
+    """Settings of parts, which the parts themselves know."""
+    check_options(config)
+    LEARNERS.check(config.learner, config.learner_args)
+    CONTROLLERS.check(config.mac, {})
+    AGENTS.check(config.policy_model, config.agent_args)
+    OPPONENT_MODELS.check(config.am_model, config.am_args)
+    if config.mixer is not None:
+        MIXERS.check(config.mixer, config.mixer_args)
+    if config.critic is not None:
+        CRITICS.check(config.critic, config.critic_args)
+    runner, model = RUNNERS[config.runner], OPPONENT_MODELS[config.am_model]
+    if model.needs_foresight and config.oracle_kind == "future" and not runner.in_process:
+        raise OmgError(
+            f"oracle_kind=future copies running games, which runner={config.runner} keeps in other "
+            "processes. Use runner=batch or episode."
+        )
 
 
 class Run:
@@ -210,7 +235,7 @@ class Run:
         if LEARNERS[self.config.learner].gathers:
             learning = "the opponent model only"
         elif not mac.players():
-            return "" if self.config.mac == "basic_mac" else "every seat, each with a model"
+            return "every seat, each with a model" if type(mac).models else ""
         players = len(mac.players())
         return f"{learning}; {players} frozen player{'s'[: players != 1]} for the others"
 

@@ -12,6 +12,7 @@ from omg.experiment.run import Run, RunResult
 from omg.experiment.sacred import go_recorded
 from omg.experiment.saved import SavedRun
 from omg.experiment.training import RunInterrupted
+from omg.registry import import_path_of
 from omg.storage.files import RunFolder, create_run_folder, find_run_to_resume
 from omg.types import OmgError
 
@@ -25,14 +26,15 @@ def train(config: str | None = None, env_config: str | None = None, **settings: 
     `settings` are keys of the configuration, e.g. `t_max=50_000, env_args={"key": "…"}`; a class
     stands for its import path (`env=MyEnv`). What the command line refuses is an `OmgError`."""
     updates = tuple(
-        Update(key, _import_path(value), f"{key}={value!r}") for key, value in settings.items()
+        Update(key, _as_written(value), f"{key}={value!r}") for key, value in settings.items()
     )
     result = execute(*prepare(Arguments(alg=config, env=env_config, updates=updates)))
     return SavedRun(result.folder)
 
 
-def _import_path(value: Any) -> Any:
-    return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else value
+def _as_written(value: Any) -> Any:
+    """A setting as it would stand on a command line."""
+    return str(value) if isinstance(value, Path) else import_path_of(value)
 
 
 def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:

@@ -1,9 +1,9 @@
 """Learners: batches of episodes to better weights. They return metrics and never log."""
 
 from omg.learners.base import Learner, Metrics, Progress
-from omg.registry import Registry
+from omg.registry import PartRegistry
 
-LEARNERS: Registry[type[Learner]] = Registry(
+LEARNERS: PartRegistry[Learner] = PartRegistry(
     "learner",
     {
         "q_learner": "omg.learners.q_learner:QLearner",
@@ -17,6 +17,8 @@ LEARNERS: Registry[type[Learner]] = Registry(
         "am_learner": "omg.learners.prior:PriorLearner",
     },
     base=Learner,
+    given=("config", "spec", "mac", "device"),
+    args_key="learner_args",
 )
 
 __all__ = ["LEARNERS", "Learner", "Metrics", "Progress"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from omg.config.schema import Config
+from omg.controllers import CONTROLLERS
 from omg.types import EnvSpec, OmgError
 
 
@@ -23,14 +24,14 @@ class Capabilities:
 
 def one_learns(config: Config) -> bool:
     """Whether one agent learns among frozen others, who come from a team string or a pool."""
-    return config.mac != "basic_mac" and bool(config.multi_algs or config.opponent_pool)
+    return CONTROLLERS[config.mac].models and bool(config.multi_algs or config.opponent_pool)
 
 
 def check_supported(config: Config, able: Capabilities, spec: EnvSpec | None = None) -> None:
     """Refuse a configuration that its learner cannot train; where the environment is known, also
     for what that is like."""
     learner = f"learner={config.learner}"
-    if not able.models and config.mac == "multi_module_mac":
+    if not able.models and CONTROLLERS[config.mac].models:
         raise OmgError(f"{learner} does not train mac={config.mac}. Set mac=basic_mac.")
     if able.outputs not in ("any", config.agent_output_type):
         wanted = "values" if able.outputs == "q" else "a policy's logits"
@@ -64,8 +65,8 @@ def _check_parts(config: Config, able: Capabilities, learner: str) -> None:
 
 
 def _check_others(config: Config) -> None:
-    """`basic_mac` has nobody to model and, unless one role learns, nobody to draw."""
-    if config.mac != "basic_mac":
+    """A whole team has nobody to model and, unless one role learns, nobody to draw."""
+    if CONTROLLERS[config.mac].models:
         return
     given = {
         "opponent_pool": bool(config.opponent_pool) and not config.learning_role,
@@ -75,7 +76,7 @@ def _check_others(config: Config) -> None:
     for key, is_set in given.items():
         if is_set:
             raise OmgError(
-                f"mac=basic_mac trains a whole team and has no use for {key}="
+                f"mac={config.mac} trains a whole team and has no use for {key}="
                 f"{getattr(config, key)}. Leave it out, or choose an algorithm that models the "
                 "others (omg algorithms)."
             )

@@ -54,11 +54,12 @@ class ModelTraining(ABC):
     """Prepares what a model adds to an update, then trains the model on the same episodes. No
     gradient of the policy reaches the model."""
 
+    trains: ClassVar[type[Any]] = OpponentModel  # which models
     asks_values: ClassVar[bool] = False  # whether it chooses by the learner's values
     optimiser: torch.optim.Optimizer | None = None
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Config, *, on_policy: bool) -> None:
         """Refuse a configuration before anything is built."""
         return
 
@@ -168,12 +169,14 @@ class PolicyLearner(Learner):
     @classmethod
     def check(cls, config: Config) -> None:
         super().check(config)
-        MODEL_TRAININGS[cls._training_kind(config)].check(config)
+        kind = MODEL_TRAININGS[cls._training_kind(config)]
+        kind.check(config, on_policy=cls.able.on_policy)
 
     @classmethod
     def _training_kind(cls, config: Config) -> str:
-        asked = OPPONENT_MODELS[config.am_model].training_kind
-        if cls.kind not in ("", asked):
+        model = OPPONENT_MODELS[config.am_model]
+        asked, wanted = model.training_kind, cls.kind or model.training_kind
+        if wanted != asked or not issubclass(model, MODEL_TRAININGS[wanted].trains):
             raise OmgError(
                 f"learner={config.learner} needs am_model=omg_am, not {config.am_model}. "
                 "Use --config=iql_omg."

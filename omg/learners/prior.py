@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from omg.components.episodes import EpisodeBatch
 from omg.config.schema import Config, marked
-from omg.controllers.base import Controller
+from omg.controllers import CONTROLLERS, Controller
 from omg.learners.base import Learner, Metrics, Optimisers, Progress, team_mac
 from omg.modules.kernels.optimiser import FastAdam
+from omg.modules.opponent_models import OPPONENT_MODELS
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.storage.models import check_meta, find_model_folder, load_networks
 from omg.types import EnvSpec, OmgError
@@ -89,16 +90,18 @@ class PriorLearner(Learner):
     @classmethod
     def check(cls, config: Config) -> None:
         """Mixer, critic and the like are for the learner that will use the prior."""
+        kind = OPPONENT_MODELS[config.am_model]
+        if not (CONTROLLERS[config.mac].models and issubclass(kind, SubgoalModel)):
+            raise OmgError(
+                "learner=am_learner pre-trains am_model=omg_am in mac=multi_module_mac. Set both, "
+                "or use --config=iql_omg."
+            )
 
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
         self._mac = team_mac(config, mac)
-        if not isinstance(self._mac.model, SubgoalModel):
-            raise OmgError(
-                "learner=am_learner pre-trains am_model=omg_am in mac=multi_module_mac. Set both, "
-                "or use --config=iql_omg."
-            )
+        assert isinstance(self._mac.model, SubgoalModel)
         self._config, self._model = config, self._mac.model
         self._decodes_places = bool(spec.agent_features)
         self._optimiser = FastAdam(self._model.vae.parameters(), lr=config.am_lr)

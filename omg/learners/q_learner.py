@@ -34,7 +34,6 @@ from omg.learners.model_training import Alternatives, Lesson, PolicyLearner
 from omg.modules.agents import AgentNetwork
 from omg.modules.mixers import MIXERS, Mixer
 from omg.policies.policy import Policy
-from omg.registry import build_part
 from omg.types import EnvSpec, OmgError
 
 
@@ -42,23 +41,18 @@ def build_mixer(config: Config, spec: EnvSpec, *, feature_dim: int = 0) -> Mixer
     """The configured mixer of the seats in `spec` with fresh weights; None without one."""
     if config.mixer is None:
         return None
-    given = {
-        "n_agents": spec.n_agents,
-        "n_actions": spec.n_actions,
-        "state_dim": spec.state_dim,
-        "feature_dim": feature_dim,
-        "embed_dim": config.mixing_embed_dim,
-        "hypernet_layers": config.hypernet_layers,
-        "hypernet_embed": config.hypernet_embed,
-        "arch": config.qtran_arch,
-        "config": config,
-    }
-    return build_part(
-        MIXERS[config.mixer],
-        named=f"mixer={config.mixer}",
-        args_key="mixer_args",
-        given=given,
-        args=config.mixer_args,
+    return MIXERS.build(
+        config.mixer,
+        config.mixer_args,
+        n_agents=spec.n_agents,
+        n_actions=spec.n_actions,
+        state_dim=spec.state_dim,
+        feature_dim=feature_dim,
+        embed_dim=config.mixing_embed_dim,
+        hypernet_layers=config.hypernet_layers,
+        hypernet_embed=config.hypernet_embed,
+        arch=config.qtran_arch,
+        config=config,
     )
 
 
@@ -105,12 +99,26 @@ class QLearner(PolicyLearner):
     able = Capabilities(outputs="q", mixers="optional")
     joint_values = False  # whether it learns the value of joint actions
 
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.mixer is None or MIXERS[config.mixer].joint_values == cls.joint_values:
+            return
+        if cls.joint_values:
+            raise OmgError(
+                f"learner={config.learner} learns the joint value of mixer=qtran_base, and "
+                f"mixer={config.mixer} has none. Set mixer=qtran_base, or learner=q_learner."
+            )
+        raise OmgError(
+            f"learner={config.learner} does not learn the joint value of mixer={config.mixer}. "
+            "Set learner=qtran_learner, or take --config=qtran."
+        )
+
     def __init__(
         self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
     ) -> None:
         super().__init__(config=config, spec=spec, mac=mac, device=device)
         self._target_network = self._policy.new_network()
-        self._check_mixer(config)
         width = self._policy.network.carry_dim or self._policy.inputs.dim
         mixers = [build_mixer(config, team_spec(spec, mac), feature_dim=width) for _ in range(2)]
         self.mixer, self._target_mixer = (m if m is None else m.to(device) for m in mixers)
@@ -125,19 +133,6 @@ class QLearner(PolicyLearner):
         )
         self._state_scale = spec.state_scale if config.scale_inputs else 1.0
         self._value = mean_over_available if config.subgoal_value == "mean" else max_over_available
-
-    def _check_mixer(self, config: Config) -> None:
-        if config.mixer is None or MIXERS[config.mixer].joint_values == self.joint_values:
-            return
-        if self.joint_values:
-            raise OmgError(
-                f"learner={config.learner} learns the joint value of mixer=qtran_base, and "
-                f"mixer={config.mixer} has none. Set mixer=qtran_base, or learner=q_learner."
-            )
-        raise OmgError(
-            f"learner={config.learner} does not learn the joint value of mixer={config.mixer}. "
-            "Set learner=qtran_learner, or take --config=qtran."
-        )
 
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
         update = Update(self._policy, self._mac.trajectories(batch))

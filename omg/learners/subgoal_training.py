@@ -56,22 +56,19 @@ class SubgoalTraining(ModelTraining):
     pulls the inference towards the frozen prior's encoding of it. The policy learns with ĝ, and
     off-policy with ḡ of the selected state in a share ε of the transitions."""
 
+    trains = SubgoalModel
     asks_values = True
 
     @classmethod
-    def check(cls, config: Config) -> None:
+    def check(cls, config: Config, *, on_policy: bool) -> None:
+        if on_policy:
+            _check_on_policy(config)
         if not (config.evaluate or config.checkpoint_path or config.resume):
             find_prior(config)
 
     def __init__(self, *, config: Config, mac: TeamMAC, on_policy: bool) -> None:
         super().__init__(config=config, mac=mac, on_policy=on_policy)
-        if not isinstance(mac.model, SubgoalModel):
-            raise OmgError(
-                f"learner={config.learner} needs am_model=omg_am, not {config.am_model}. "
-                "Use --config=iql_omg."
-            )
-        if on_policy:
-            _check_on_policy(config)
+        assert isinstance(mac.model, SubgoalModel)
         self.model, self._mac, self._on_policy = mac.model, mac, on_policy
         self.model.vae.requires_grad_(False)
         self.optimiser = FastAdam(self.model.inference_parameters(), lr=config.am_lr)

@@ -198,8 +198,7 @@ def _team_policy(config: Config, name: str, spec: EnvSpec, device: torch.device)
         described = meta.get("policy", {})
         policy = frozen_policy(described, config=own, spec=spec, device=device, who=str(folder))
     else:
-        model = build_model(own, spec) if own.mac == "multi_module_mac" else None
-        policy = Policy(config=own, spec=spec, device=device, model=model)
+        policy = Policy(config=own, spec=spec, device=device, model=build_model(own, spec))
         _check_model(policy, str(folder))
     load_networks(folder, {f"{inside}{file}": part for file, part in policy.networks().items()})
     return policy

@@ -14,7 +14,6 @@ from omg.modules.agents import AGENTS, AgentNetwork
 from omg.modules.opponent_models import Inferred, OpponentModel
 from omg.modules.opponent_models.base import PresentOthers
 from omg.policies.inputs import InputBuilder, InputSettings, ModelRowBuilder, StepView
-from omg.registry import build_part
 from omg.types import EnvSpec
 
 
@@ -76,20 +75,16 @@ class Policy:
     def new_network(self) -> AgentNetwork:
         """A network of this policy's shape with fresh weights, e.g. for targets."""
         config, spec = self.config, self._spec
-        return build_part(
-            AGENTS[config.policy_model],
-            named=f"policy_model={config.policy_model}",
-            args_key="agent_args",
-            given={
-                "input_dim": self.inputs.dim,
-                "n_actions": spec.n_actions,
-                "hidden_dim": config.rnn_hidden_dim,
-                "mlp_hidden_dims": config.mlp_hidden_dims,
-                "dueling": config.dueling,
-                "n_agents": spec.n_agents,
-                "config": config,
-            },
-            args=config.agent_args,
+        return AGENTS.build(
+            config.policy_model,
+            config.agent_args,
+            input_dim=self.inputs.dim,
+            n_actions=spec.n_actions,
+            hidden_dim=config.rnn_hidden_dim,
+            mlp_hidden_dims=config.mlp_hidden_dims,
+            dueling=config.dueling,
+            n_agents=spec.n_agents,
+            config=config,
         ).to(self._device)
 
     def _row_seats(self, seats: Tensor | None, lead: int, agents: int) -> Tensor | None:

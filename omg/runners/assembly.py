@@ -16,7 +16,7 @@ from omg.envs.registry import BatchFactory, make_batched
 from omg.envs.workers import WorkerVectorEnv
 from omg.learners import LEARNERS, Learner
 from omg.opponents.lineups import LineUp
-from omg.registry import Registry, build_part
+from omg.registry import Registry
 from omg.runners.rollout import Rollout
 from omg.types import EnvSpec
 
@@ -90,12 +90,8 @@ def build_learner(
     config: Config, *, spec: EnvSpec, mac: Controller, device: torch.device
 ) -> Learner:
     """The configured learner of a controller's networks."""
-    return build_part(
-        LEARNERS[config.learner],
-        named=f"learner={config.learner}",
-        args_key="learner_args",
-        given={"config": config, "spec": spec, "mac": mac, "device": device},
-        args=config.learner_args,
+    return LEARNERS.build(
+        config.learner, config.learner_args, config=config, spec=spec, mac=mac, device=device
     )
 
 
@@ -103,18 +99,9 @@ def make_controller(
     config: Config, spec: EnvSpec, device: torch.device, *, lineup: LineUp | None = None
 ) -> Controller:
     """Who acts in a run; with a `lineup` in place of the configured one."""
-    return build_part(
-        CONTROLLERS[config.mac],
-        named=f"mac={config.mac}",
-        args_key="mac_args",
-        given={
-            "config": config,
-            "spec": spec,
-            "device": device,
-            "gathering": LEARNERS[config.learner].gathers,
-            "lineup": lineup,
-        },
-        args={},
+    gathering = LEARNERS[config.learner].gathers
+    return CONTROLLERS.build(
+        config.mac, {}, config=config, spec=spec, device=device, gathering=gathering, lineup=lineup
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from omg.config.loader import shipped_defaults
-from omg.config.schema import mark_of
+from omg.config.schema import mark_of, marked
 from omg.storage.files import load_tensors, new_folder, read_json, save_tensors
 from omg.types import OmgError
 
@@ -114,7 +114,7 @@ def _told(key: str, there: Any, here: Any) -> str:
 
 
 # What only frozen players need to know of a policy.
-OF_PLAYERS = ("temperature", "scale_inputs", "subgoal_posterior")
+OF_PLAYERS = marked(players=True)
 # What settings were before meta.json had them: keys that came later mean what was done before.
 UNSAID = {
     key: value

@@ -15,6 +15,7 @@ from omg.config.loader import load_command_line
 from omg.controllers.team import MultiModuleMAC
 from omg.envs.registry import make_batched
 from omg.experiment.output import read_metrics
+from omg.experiment.run import sanity_check
 from omg.functional.subgoals import hit_ratio
 from omg.learners.base import Progress
 from omg.learners.q_learner import OMGLearner
@@ -130,7 +131,9 @@ def test_an_oracle_needs_games_that_can_be_copied(pool: Path) -> None:
 
 def test_an_oracle_cannot_look_into_worker_processes(pool: Path) -> None:
     with pytest.raises(OmgError, match="runner=batch"):
-        make_rollout(words(pool, "--config=d3qn_oracle", "--runner=parallel"))
+        sanity_check(
+            load_command_line(words(pool, "--config=d3qn_oracle", "--runner=parallel")).config
+        )
 
 
 def test_scripts_that_act_together_act_as_each_would_alone() -> None:

@@ -12,7 +12,6 @@ from omg.modules.agents import AGENTS
 from omg.modules.agents.base import ActionHead
 from omg.modules.kernels.gru import GRUCore
 from omg.modules.mixers import MIXERS
-from omg.registry import build_part
 
 sizes = st.integers(1, 6)
 seeds = st.integers(0, 2**32 - 1)
@@ -27,7 +26,7 @@ def new_agent(name="rnn", *, input_dim=4, n_actions=3, hidden_dim=5, dueling=Fal
         "dueling": dueling,
         "n_agents": 3,
     }
-    agent = build_part(AGENTS[name], named=name, args_key="agent_args", given=given, args={})
+    agent = AGENTS.build(name, {}, **given)
     return agent.double()
 
 

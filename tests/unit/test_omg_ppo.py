@@ -156,10 +156,13 @@ def test_an_update_trains_policy_critic_and_inference_and_leaves_the_prior_alone
         ("--store_inference=False", "Set store_inference=true"),
     ],
 )
-def test_settings_that_have_no_meaning_here_are_refused(pool: Path, word: str, remedy: str) -> None:
+def test_settings_that_have_no_meaning_here_are_refused_before_anything_is_built(
+    pool: Path, tmp_path: Path, word: str, remedy: str
+) -> None:
     with pytest.raises(OmgError) as refused:
-        Case(pool, word)
+        train(words(pool, word, f"--local_results_path={tmp_path}"))
     assert remedy in str(refused.value)
+    assert not list(tmp_path.iterdir())
 
 
 def test_another_opponent_model_is_refused_before_anything_is_built(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +16,19 @@ from omg.config.arguments import Arguments
 from omg.config.loader import load_command_line, load_saved
 from omg.config.schema import Config
 from omg.controllers.team import BasicMAC
+from omg.learners import LEARNERS
 from omg.learners.ppo_learner import PPOLearner
 from omg.learners.q_learner import QLearner, build_mixer
+from omg.modules.agents import AGENTS
 from omg.modules.agents.mlp import MLPAgent
+from omg.modules.critics import CRITICS
 from omg.modules.critics.value import CentralCritic
-from omg.modules.mixers import Mixer
+from omg.modules.mixers import MIXERS, Mixer
+from omg.modules.opponent_models import OPPONENT_MODELS
 from omg.modules.opponent_models.base import MemorylessModel, ModelRows
 from omg.modules.opponent_models.build import build_model
 from omg.policies.policy import Policy
-from omg.registry import build_part
+from omg.registry import PartRegistry
 from omg.runners.assembly import build_learner, make_controller
 from omg.types import EnvSpec, OmgError
 
@@ -232,35 +237,74 @@ def test_a_controller_need_not_name_all_that_it_could_be_given() -> None:
 # --- what any callable is given -------------------------------------------------------------
 
 
+class Some:
+    def __init__(self, *, two: int, own: int = 7) -> None:
+        self.found = {"two": two, "own": own}
+
+
+class Everything:
+    def __init__(self, **found: int) -> None:
+        self.found = found
+
+
+class Plain:
+    def __init__(self, *, own=1):  # type: ignore[no-untyped-def]
+        self.found = own
+
+
+class Unreadable:
+    def __init__(self, *, own: OrderedDict[str, int]) -> None:
+        self.found: Any = own
+
+
+KINDS = {kind.__name__: f"{HERE}:{kind.__name__}" for kind in (Some, Everything, Plain, Unreadable)}
+PARTS: PartRegistry[Any] = PartRegistry(
+    "part", KINDS, base=object, given=("one", "two"), args_key="part_args"
+)
+
+
 def test_only_what_is_named_is_passed_and_all_of_it_where_anything_is_taken() -> None:
-    given = {"one": 1, "two": 2}
+    def built(kind: str, **args: Any) -> Any:
+        return PARTS.build(kind, args, one=1, two=2).found
 
-    def some(*, two: int, own: int = 7) -> dict[str, int]:
-        return {"two": two, "own": own}
-
-    def everything(**found: int) -> dict[str, int]:
-        return found
-
-    def built(kind: Any, **args: Any) -> Any:
-        return build_part(kind, named="part", args_key="part_args", given=given, args=args)
-
-    assert built(some) == {"two": 2, "own": 7}
-    assert built(some, own=8) == {"two": 2, "own": 8}
-    assert built(everything, three=3) == {"one": 1, "two": 2, "three": 3}
+    assert built("Some") == {"two": 2, "own": 7}
+    assert built("Some", own=8) == {"two": 2, "own": 8}
+    assert built("Everything", three=3) == {"one": 1, "two": 2, "three": 3}
     with pytest.raises(OmgError, match=r"part_args\.one is set by omg itself"):
-        built(everything, one=3)
+        built("Everything", one=3)
 
 
-def test_without_an_annotation_that_can_be_read_a_setting_stays_as_it_was_given() -> None:
-    def plain(*, own=1):  # type: ignore[no-untyped-def]
-        return own
+@pytest.mark.parametrize("kind", ["Plain", "Unreadable"])
+def test_without_an_annotation_that_can_be_read_a_setting_stays_as_it_was_given(kind: str) -> None:
+    assert PARTS.build(kind, {"own": "7"}).found == "7"
 
-    def unreadable(*, own: OrderedDict[str, int]) -> Any:
-        return own
 
-    for kind in (plain, unreadable):
-        found = build_part(kind, named="part", args_key="part_args", given={}, args={"own": "7"})
-        assert found == "7"
+# What every part is given, as the docstrings of their bases list it.
+@pytest.mark.parametrize("registry", [MIXERS, AGENTS, CRITICS, OPPONENT_MODELS, LEARNERS])
+def test_a_base_class_says_what_its_parts_can_be_given(registry: PartRegistry[Any]) -> None:
+    told = set(re.findall(r"\w+", registry._base.__doc__ or ""))
+    assert {*registry._given, registry._args_key} <= told
+
+
+class Kept(BasicMAC):
+    def __init__(self, *, config: Config, spec: EnvSpec, device: torch.device) -> None:
+        super().__init__(config=config, spec=spec, device=device)
+        self.mine = 7
+
+
+class Demanding(Kept):
+    def __init__(self, *, config: Config, depth: int) -> None:
+        raise AssertionError
+
+
+def test_a_controller_of_ones_own_keeps_what_it_has_when_it_records() -> None:
+    mac = make_controller(settings(f"--mac={HERE}:Kept"), mdps.SPEC, CPU)
+    assert mac.recording().mine == 7  # type: ignore[attr-defined]
+
+
+def test_a_controller_has_no_settings_and_is_told_what_it_can_be_given() -> None:
+    with pytest.raises(OmgError, match=r"asks for depth, which omg does not give\. It gives: con"):
+        make_controller(settings(f"--mac={HERE}:Demanding"), mdps.SPEC, CPU)
 
 
 # --- whole runs -----------------------------------------------------------------------------
@@ -291,7 +335,10 @@ def test_a_run_with_parts_of_ones_own_is_saved_and_goes_on_with_their_settings(
         run(tmp_path, *again, "--run_name=other", "--agent_args.width=6")
 
 
-def test_a_setting_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
+def test_a_setting_that_is_refused_leaves_no_folder_and_builds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omg.experiment.run.Run._build", lambda run: pytest.fail("was built"))
     with pytest.raises(OmgError, match=r"mixer_args\.depth='x' is not possible"):
         run(tmp_path, f"--mixer={HERE}:Deep", "--mixer_args.depth=x")
     assert not list(tmp_path.iterdir())

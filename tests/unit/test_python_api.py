@@ -229,6 +229,21 @@ def test_one_game_is_a_batch_of_one_and_reset_forgets_it(team: omg.Run) -> None:
         batched.reset()
 
 
+def test_a_game_that_was_reset_is_forgotten(team: omg.Run, naive: omg.Run) -> None:
+    for run in (team, naive):
+        agent, played = omg.load(run.folder), []
+        for _ in range(2):
+            env = run.make_env(2)
+            view: Observation | TimeStep = env.reset(3)
+            actions = []
+            for _ in range(5):
+                actions.append(agent.act(view).tolist())
+                view = env.step(np.array(actions[-1]))
+            carry = {name: value.clone() for name, value in agent._carry.items()}
+            played.append((actions, {name: value.tolist() for name, value in carry.items()}))
+        assert played[0] == played[1]
+
+
 def test_wrong_shapes_and_seats_are_refused_in_a_sentence(team: omg.Run, naive: omg.Run) -> None:
     agent = omg.load(team.folder)
     with pytest.raises(omg.OmgError, match=r"the observations: expected the shape \(3, \d+\)"):
@@ -238,6 +253,12 @@ def test_wrong_shapes_and_seats_are_refused_in_a_sentence(team: omg.Run, naive: 
         agent.act(good, avail=np.ones((3, 2)))
     with pytest.raises(omg.OmgError, match="seat=7 is none this agent plays"):
         agent.act(good, seat=7)
+    with pytest.raises(omg.OmgError, match=r"last_actions: expected the shape \(3,\)"):
+        agent.act(good, last_actions=[0, 1])
+    with pytest.raises(omg.OmgError, match=r"an action that does not exist\. There are 6"):
+        agent.act(good, last_actions=[0, 1, 6])
+    with pytest.raises(omg.OmgError, match="state and avail are part of what an environment"):
+        agent.act(team.make_env().reset(0), avail=np.ones((3, 6)))
 
 
 def test_an_agent_with_an_opponent_model_must_be_told_what_the_others_did(naive: omg.Run) -> None:
@@ -269,8 +290,9 @@ def test_sampling_can_be_repeated(team: omg.Run) -> None:
     runs = []
     for _ in range(2):
         agent.reset(seed=5)
-        runs.append([agent.act(view, greedy=False).tolist() for _ in range(5)])
+        runs.append([agent.act(view.obs, greedy=False).tolist() for _ in range(5)])
     assert runs[0] == runs[1]
+    assert len({str(actions) for actions in runs[0]}) > 1
 
 
 # --- pools, evaluation ---------------------------------------------------------------------------

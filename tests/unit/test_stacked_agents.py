@@ -11,7 +11,6 @@ from omg.modules.agents import stacked as stacked_module
 from omg.modules.agents.stacked import Grouping, StackedAgents
 from omg.modules.kernels.build import load_library
 from omg.modules.kernels.stacked import stacked_kernel
-from omg.registry import build_part
 
 KINDS = [(name, dueling) for name in ("rnn", "mlp", "idv_rnn") for dueling in (False, True)]
 SEATS = 3
@@ -33,10 +32,7 @@ def new_networks(
         "dueling": dueling,
         "n_agents": n_agents,
     }
-    return [
-        build_part(AGENTS[name], named=name, args_key="agent_args", given=given, args={})
-        for _ in range(count)
-    ]
+    return [AGENTS.build(name, {}, **given) for _ in range(count)]
 
 
 def seats_for(rows):

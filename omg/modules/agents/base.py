@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +11,14 @@ from torch import Tensor, nn
 
 class AgentNetwork(nn.Module):
     """Maps inputs to one output per action. `carry_dim` is the width of the recurrent state
-    handed in and out (0 for a feed-forward network); it is never kept in the module. An
+    handed in and out (0 for a network that is not `recurrent`); it is never kept in the module. An
     `individual` network has separate weights for each of `n_agents` seats and must be told the
     seat of every row; the others work in any seat and ignore it.
 
     Its `__init__` may name: input_dim, n_actions, hidden_dim, mlp_hidden_dims, dueling, n_agents,
     config; and settings of its own, given by `agent_args`."""
 
+    recurrent: ClassVar[bool] = True
     carry_dim: int
     individual: bool = False
 

@@ -12,6 +12,7 @@ from omg.modules.agents.base import ActionHead, AgentNetwork
 class MLPAgent(AgentNetwork):
     """ReLU layers of `mlp_hidden_dims`, then the action head; no recurrent state."""
 
+    recurrent = False
     carry_dim = 0
 
     def __init__(

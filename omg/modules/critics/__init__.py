@@ -2,10 +2,10 @@
 
 from omg.config.schema import Config
 from omg.modules.critics.base import Critic
-from omg.registry import Registry, build_part
+from omg.registry import PartRegistry
 from omg.types import EnvSpec
 
-CRITICS: Registry[type[Critic]] = Registry(
+CRITICS: PartRegistry[Critic] = PartRegistry(
     "critic",
     {
         "coma": "omg.modules.critics.coma:ComaCritic",
@@ -13,22 +13,20 @@ CRITICS: Registry[type[Critic]] = Registry(
         "cv": "omg.modules.critics.value:CentralCritic",
     },
     base=Critic,
+    given=("config", "spec", "input_dim", "feature_dim"),
+    args_key="critic_args",
 )
 
 
 def build_critic(config: Config, spec: EnvSpec, *, input_dim: int, feature_dim: int = 0) -> Critic:
     """The configured critic of the seats in `spec` with fresh weights."""
-    return build_part(
-        CRITICS[str(config.critic)],
-        named=f"critic={config.critic}",
-        args_key="critic_args",
-        given={
-            "config": config,
-            "spec": spec,
-            "input_dim": input_dim,
-            "feature_dim": feature_dim,
-        },
-        args=config.critic_args,
+    return CRITICS.build(
+        str(config.critic),
+        config.critic_args,
+        config=config,
+        spec=spec,
+        input_dim=input_dim,
+        feature_dim=feature_dim,
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from omg.components.episodes import OneHot
 from omg.components.trajectories import Sequences, Trajectories
 from omg.config.schema import Config
+from omg.modules.agents import AGENTS
 from omg.modules.critics.base import Critic
 from omg.modules.kernels.gru import GRUCore
 from omg.types import EnvSpec
@@ -17,7 +18,7 @@ from omg.types import EnvSpec
 
 class ValueCritic(Critic):
     """One network for all seats: ReLU layers of `critic_hidden_dims`, then a GRU layer of
-    `rnn_hidden_dim` unless policy_model=mlp (a policy with a memory is valued by its history,
+    `rnn_hidden_dim` if the policy has one (a policy with a memory is valued by its history,
     and so are opponents whose kind only their play tells), then one number. An opponent model's
     feature is the last part of its inputs."""
 
@@ -29,7 +30,7 @@ class ValueCritic(Critic):
             layers += [nn.Linear(width, size), nn.ReLU()]
             width = size
         self.body = nn.Sequential(*layers)
-        recurrent = config.policy_model != "mlp"
+        recurrent = AGENTS[config.policy_model].recurrent
         self.rnn = GRUCore(width, config.rnn_hidden_dim) if recurrent else None
         self.carry_dim = config.rnn_hidden_dim if recurrent else 0
         self.head = nn.Linear(self.carry_dim or width, 1)

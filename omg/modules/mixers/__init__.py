@@ -1,9 +1,9 @@
 """Mixers: the agents' chosen values to the value of the team."""
 
 from omg.modules.mixers.base import Mixer
-from omg.registry import Registry
+from omg.registry import PartRegistry
 
-MIXERS: Registry[type[Mixer]] = Registry(
+MIXERS: PartRegistry[Mixer] = PartRegistry(
     "mixer",
     {
         "vdn": "omg.modules.mixers.vdn:VDNMixer",
@@ -11,6 +11,11 @@ MIXERS: Registry[type[Mixer]] = Registry(
         "qtran_base": "omg.modules.mixers.qtran:QtranBase",
     },
     base=Mixer,
+    given=(
+        *("n_agents", "n_actions", "state_dim", "feature_dim", "embed_dim", "hypernet_layers"),
+        *("hypernet_embed", "arch", "config"),
+    ),
+    args_key="mixer_args",
 )
 
 __all__ = ["MIXERS", "Mixer"]

@@ -1,9 +1,9 @@
 """Opponent models: what is inferred about the others (who they are is `omg.opponents`)."""
 
 from omg.modules.opponent_models.base import Inferred, ModelRows, OpponentModel
-from omg.registry import Registry
+from omg.registry import PartRegistry
 
-OPPONENT_MODELS: Registry[type[OpponentModel]] = Registry(
+OPPONENT_MODELS: PartRegistry[OpponentModel] = PartRegistry(
     "am_model",
     {
         "none_am": "omg.modules.opponent_models.none_am:NoModel",
@@ -14,6 +14,8 @@ OPPONENT_MODELS: Registry[type[OpponentModel]] = Registry(
         "oracle_am": "omg.modules.opponent_models.control_am:OracleModel",
     },
     base=OpponentModel,
+    given=("spec", "own_dim", "config"),
+    args_key="am_args",
 )
 
 __all__ = ["OPPONENT_MODELS", "Inferred", "ModelRows", "OpponentModel"]

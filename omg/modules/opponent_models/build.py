@@ -5,24 +5,18 @@ from __future__ import annotations
 from omg.config.schema import Config
 from omg.modules.opponent_models import OPPONENT_MODELS, OpponentModel
 from omg.modules.opponent_models.base import MemorylessModel
-from omg.registry import build_part
 from omg.types import EnvSpec, OmgError
 
 
 def build_model(config: Config, spec: EnvSpec) -> OpponentModel:
     """The configured model with fresh weights. Arguments it does not take, and weights that it
     would not save, are refused."""
-    _check_options(config)
-    model = build_part(
-        OPPONENT_MODELS[config.am_model],
-        named=f"am_model={config.am_model}",
-        args_key="am_args",
-        given={
-            "spec": spec,
-            "own_dim": spec.state_dim if config.obs_is_state else spec.obs_dim,
-            "config": config,
-        },
-        args=config.am_args,
+    model = OPPONENT_MODELS.build(
+        config.am_model,
+        config.am_args,
+        spec=spec,
+        own_dim=spec.state_dim if config.obs_is_state else spec.obs_dim,
+        config=config,
     )
     if not isinstance(getattr(model, "feature_dim", None), int):
         raise OmgError(
@@ -34,7 +28,7 @@ def build_model(config: Config, spec: EnvSpec) -> OpponentModel:
     return model
 
 
-def _check_options(config: Config) -> None:
+def check_options(config: Config) -> None:
     """Options of one shipped model, given to another, would be ignored."""
     of = {"am_history": ("base_am", False), "am_feature": ("liam_am", "latent")}
     for key, (model, default) in of.items():
