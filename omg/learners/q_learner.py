@@ -145,7 +145,7 @@ class QLearner(PolicyLearner):
         taken = gather_actions(q, played.now("actions"))
         taken = self._mixed(self.mixer, taken, played.now("state"))
         targets = self.targets(update, online, lesson)
-        metrics = self._descend(taken, targets, progress)
+        metrics = self.fit(taken, targets, progress)
         return {**metrics, **self._model.train(lesson)}
 
     def _mixed(self, mixer: Mixer | None, values_KN: Tensor, state_KS: Tensor) -> Tensor:
@@ -212,19 +212,19 @@ class QLearner(PolicyLearner):
             q = network.variants(shared, alternatives.each(), before, seats)
         return self._value(q, played.now("avail_actions").flatten(0, 1).unsqueeze(1))
 
-    def _descend(self, taken: Tensor, targets: Tensor, progress: Progress) -> Metrics:
+    def fit(self, taken: Tensor, targets: Tensor, progress: Progress) -> Metrics:
         """One gradient step on the mean square error of the taken actions' values."""
         td_error = taken - targets
         loss = td_error.square().mean()
         return {
             "loss": loss.detach(),
-            "grad_norm": self._minimise(loss, progress),
+            "grad_norm": self.minimise(loss, progress),
             "td_error_abs": td_error.detach().abs().mean(),
             "q_taken_mean": taken.detach().mean(),
             "target_mean": targets.mean(),
         }
 
-    def _minimise(self, loss: Tensor, progress: Progress) -> Tensor:
+    def minimise(self, loss: Tensor, progress: Progress) -> Tensor:
         """Descend a loss; the norm of its gradient before clipping."""
         grad_norm = descend(loss, self._optimiser, self._parameters, self._config)
         self._targets.follow(progress)

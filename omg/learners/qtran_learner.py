@@ -106,7 +106,7 @@ class QtranLearner(QLearner):
         return {
             "loss": loss.detach(),
             **{name: value.detach() for name, value in losses.items()},
-            "grad_norm": self._minimise(loss, progress),
+            "grad_norm": self.minimise(loss, progress),
             "td_error_abs": errors.td.detach().abs().mean(),
             "q_taken_mean": errors.taken.detach().mean(),
             "target_mean": errors.targets.mean(),
