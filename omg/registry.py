@@ -6,6 +6,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import os
+import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
@@ -57,11 +59,39 @@ def _module_of(target: str) -> ModuleType:
         raise OmgError(f"'{target}' needs the package '{missing}'. Install it: {hint}") from error
 
 
+# Modules whose code may run although a saved file names them; inherited by processes we start.
+TRUSTED = "OMG_TRUST"
+
+
+def trust(*targets: str) -> None:
+    """Let saved runs and pools name these modules ("module" or "module:Class"). Whatever the
+    command line or the program itself names is trusted anyway."""
+    known = [name for name in os.environ.get(TRUSTED, "").split(",") if name]
+    new = [target.partition(":")[0].strip() for target in targets]
+    os.environ[TRUSTED] = ",".join(dict.fromkeys([*known, *filter(None, new)]))
+
+
+def check_trusted(target: str) -> None:
+    """Refuse to import what only a saved file names: importing a module runs its code. A module
+    that the program has imported itself is not refused."""
+    module = target.partition(":")[0]
+    trusted = ["omg", *os.environ.get(TRUSTED, "").split(",")]
+    if module in sys.modules or any(
+        f"{module}.".startswith(f"{name}.") for name in trusted if name
+    ):
+        return
+    raise OmgError(
+        f"'{target}' is code outside omg that a saved file names, and loading it would run it. If "
+        f"you trust it, add --trust={target} to the command; in Python, import {module} first."
+    )
+
+
 def import_path(target: str, base: type[Any] | None) -> Any:
-    """What a user's "package.module:Name" stands for: something callable and, where `base` is
-    given, a class derived from it that leaves nothing of it undefined."""
+    """What a user's "package.module:Class" stands for: a class and, where `base` is given, one
+    derived from it that leaves nothing of it undefined."""
     module_name, _, name = target.partition(":")
     _check_spelling(target, module_name, name)
+    check_trusted(target)
     try:
         module = _module_of(target)
     except OmgError:
@@ -76,8 +106,8 @@ def import_path(target: str, base: type[Any] | None) -> Any:
     found = getattr(module, name)
     if base is not None:
         _check_class(target, found, base)
-    elif not callable(found):
-        raise OmgError(f"'{target}' is a {type(found).__name__}. Give a class or a function.")
+    elif not isinstance(found, type):
+        raise OmgError(f"'{target}' is a {type(found).__name__}. Give a class.")
     return found
 
 
@@ -147,12 +177,16 @@ class Registry(Generic[T], Mapping[str, T]):
         if name in self._targets:
             return cast(T, load_attribute(self._targets[name]))
         if ":" in name or name.endswith(".py"):
-            return cast(T, import_path(name, self._base))
+            return cast(T, self._checked(name, import_path(name, self._base)))
         raise OmgError(
             f"There is no {self.kind} called '{name}'{nearest(name, self._targets) or '.'} "
             f"Choose one of: {', '.join(sorted(self._targets))}; or name your own as "
             "package.module:Class."
         )
+
+    def _checked(self, name: str, found: Any) -> Any:
+        """A class of the user's own; one of another kind is refused before it is called."""
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._targets)

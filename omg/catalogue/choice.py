@@ -15,7 +15,7 @@ from omg.config.schema import Config
 from omg.envs.adapters.packages import PACKAGES
 from omg.envs.contract import BatchedEnv
 from omg.envs.registry import ENVS, environment_class, make_batched
-from omg.registry import import_path_of, nearest
+from omg.registry import import_path_of, nearest, trust
 from omg.types import EnvSpec, OmgError
 
 
@@ -77,6 +77,8 @@ def choose(name: str, words: Sequence[str] = ()) -> Choice:
 
 
 def _chosen(name: str, given: tuple[Update, ...]) -> Choice:
+    if ":" in name:
+        trust(name)
     env_config, extra = name, []
     if ":" in name and name.partition(":")[0].partition(".")[0] in (*PACKAGES, "pettingzoo"):
         env_config = _adapter_of_key(name)

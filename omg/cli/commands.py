@@ -8,12 +8,15 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from omg.cli.errors import run, wants_debug
+from omg.cli.errors import run, trusting, wants_debug
 
 # Settings of a command that takes configuration keys: --key=value … with a.b=c …
 FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
 DEBUG = "omg.debug"
-HELP = "--debug, anywhere on the command line, shows where an error arose."
+HELP = (
+    "--debug, anywhere on the command line, shows where an error arose. --trust=module:Class lets "
+    "a saved run or pool name code of your own."
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -32,6 +35,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """--debug may stand anywhere; among configuration keys it is one of them, and stays."""
+        args = trusting(args)
         if ctx.ignore_unknown_options:
             args = [*args, "--debug"] if ctx.meta.get(DEBUG) else args
             ctx.meta[DEBUG] = wants_debug(args)

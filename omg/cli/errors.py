@@ -20,6 +20,17 @@ def wants_debug(words: Sequence[str]) -> bool:
     return any(ASKED.fullmatch(word) for word in words)
 
 
+def trusting(words: Sequence[str]) -> list[str]:
+    """The words without --trust=module:Class, which lets saved files name that module."""
+    end = list(words).index("--") if "--" in words else len(words)
+    asked = [word for word in words[:end] if word.startswith("--trust=")]
+    if asked:
+        from omg.registry import trust  # slow to import
+
+        trust(*(word.partition("=")[2] for word in asked))
+    return [word for word in words if word not in asked]
+
+
 def run(debug: bool, action: Callable[[], Any]) -> int:
     """Do what a command is for; the exit code. The user's own parts are found by import path."""
     if str(Path.cwd()) not in sys.path:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from omg.config.arguments import Arguments, parse_arguments
 from omg.config.schema import ALIASES, NOT_TAKEN, Config
 from omg.config.team import FORMAT, parse_team
-from omg.registry import expected, nearest
+from omg.registry import expected, nearest, trust
 from omg.types import OmgError
 
 CONFIG_DIR = Path(__file__).parent
@@ -198,7 +198,18 @@ def load(arguments: Arguments) -> LoadedConfig:
     _add_files(merge, arguments)
     for update in arguments.updates:
         merge.put(update.path, update.value, update.origin)
+    _trust_named(merge.values)
     return _build(merge, DEFAULT_ORIGIN)
+
+
+def _trust_named(values: Any) -> None:
+    """Code that the user names may be imported; what a saved file names may not."""
+    inner = values.values() if isinstance(values, Mapping) else values
+    for value in inner:
+        if isinstance(value, str) and re.match(r"[\w.]+:[\w-]", value):
+            trust(value)
+        elif isinstance(value, Mapping | list):
+            _trust_named(value)
 
 
 def _add_files(merge: _Merge, arguments: Arguments) -> None:
@@ -260,6 +271,7 @@ def load_saved(path: Path, arguments: Arguments) -> LoadedConfig:
     _add_files(merge, arguments)
     for update in arguments.updates:
         merge.put(update.path, update.value, update.origin)
+    _trust_named([update.value for update in arguments.updates])
     return _build(merge, str(path))
 
 

@@ -12,8 +12,20 @@ from omg.envs.vector import SerialVectorEnv
 from omg.registry import Registry
 from omg.types import OmgError
 
-# A class that is a BatchedEnv (native) or has PyMARL's methods. Adding one: one line.
-ENVS: Registry[Any] = Registry(
+
+class EnvRegistry(Registry[Any]):
+    """Classes that are a BatchedEnv (native) or have PyMARL's methods. Adding one: one line."""
+
+    def _checked(self, name: str, found: Any) -> Any:
+        if not all(callable(getattr(found, method, None)) for method in ("reset", "step")):
+            raise OmgError(
+                f"'{name}' is no environment: it has no reset and step. Give a class with "
+                "PyMARL's methods, or derive it from omg.envs.contract.BatchedEnv."
+            )
+        return found
+
+
+ENVS = EnvRegistry(
     "environment",
     {
         "foraging": "omg.envs.foraging.env:ForagingEnv",

@@ -45,6 +45,7 @@ def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> 
     name = f"users_module_{next(_numbers)}"
     (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("OMG_TRUST", name)
     return name
 
 
@@ -66,12 +67,10 @@ def test_a_class_of_another_kind_is_refused_with_the_base_to_derive_from(
         registry["omg.envs.toys:CounterEnv"]
 
 
-def test_environments_may_be_anything_that_can_be_called() -> None:
-    from omg.envs.toys import CounterEnv
-
-    assert ENVS["omg.envs.toys:CounterEnv"] is CounterEnv
-    with pytest.raises(OmgError, match="is a dict"):
-        ENVS["omg.registry:EXTRAS"]
+@pytest.mark.parametrize("name", ["os:system", "subprocess:Popen", "builtins:exec"])
+def test_what_is_no_class_of_environments_is_refused_before_it_is_called(name: str) -> None:
+    with pytest.raises(OmgError, match=r"Give a class|is no environment"):
+        ENVS[name]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,10 @@ def test_environments_may_be_anything_that_can_be_called() -> None:
         ("omg.registry:load_attribute", "is no OpponentModel"),
     ],
 )
-def test_a_wrong_name_says_what_is_wrong_and_what_to_write(name: str, answer: str) -> None:
+def test_a_wrong_name_says_what_is_wrong_and_what_to_write(
+    name: str, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMG_TRUST", "nowhere")
     with pytest.raises(OmgError, match=answer):
         OPPONENT_MODELS[name]
 

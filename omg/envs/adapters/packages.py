@@ -12,17 +12,21 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from omg.registry import EXTRAS, nearest
+from omg.registry import EXTRAS, check_trusted, nearest
 from omg.types import OmgError
 
 # Packages of environments we know of, and the extra of the distribution that brings them.
 PACKAGES = {package: EXTRAS[package] for package in ("mpe2", "lbforaging", "rware")}
+# These run no code of whoever sent a run that names them.
+KNOWN = (*PACKAGES, "gymnasium", "pettingzoo")
 _VERSIONED = re.compile(r"_v\d+$")
 _SHOWN = 8
 
 
 def import_foreign(module: str) -> ModuleType:
     """Import a module of somebody else's; a package that is missing is named with its extra."""
+    if module.partition(".")[0] not in KNOWN:
+        check_trusted(module)
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     try:
         return importlib.import_module(module)
@@ -99,13 +103,23 @@ def parallel_maker(key: str) -> Callable[..., Any]:
     own = vars(module).get(name)
     if isinstance(own, ModuleType):
         return _parallel_env(own)
-    if callable(own):
-        return own  # type: ignore[no-any-return]
+    if (game := _game(own, key)) is not None:
+        return game
     known = [name.partition(":")[2] for name in parallel_environments(package)]
     known = known or submodules(package) or _classes(module)
     if key in gymnasium_environments(package):
         raise OmgError(f"{key} is a Gymnasium game. Use --env-config=gymnasium.")
     raise OmgError(f"{package} has no environment '{name}'{_near(name, known)}")
+
+
+def _game(found: Any, key: str) -> Callable[..., Any] | None:
+    """A class of games; None where there is nothing that could be called. Anything else is
+    refused before it is."""
+    if isinstance(found, type) and hasattr(found, "reset") and hasattr(found, "step"):
+        return found
+    if callable(found):
+        raise OmgError(f"env_args.key={key} is no class of games. Name one with reset and step.")
+    return None
 
 
 def _exists(module: str) -> bool:
@@ -138,8 +152,8 @@ def registered(key: str) -> tuple[Any, Callable[..., Any] | None]:
     module = import_foreign(package) if colon else None
     if name in gymnasium.registry:
         return gymnasium.registry[name], None
-    if module is not None and callable(own := vars(module).get(name)):
-        return None, own
+    if module is not None and (game := _game(vars(module).get(name), key)) is not None:
+        return None, game
     if name.startswith("pz-"):
         raise OmgError(
             f"env_args.key={key} names a PettingZoo environment in EPyMARL's way. Use "
