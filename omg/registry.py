@@ -82,7 +82,7 @@ def check_trusted(target: str) -> None:
         return
     raise OmgError(
         f"'{target}' is code outside omg that a saved file names, and loading it would run it. If "
-        f"you trust it, add --trust={target} to the command; in Python, import {module} first."
+        f"you trust it, add --trust={module} to the command; in Python, import {module} first."
     )
 
 
@@ -113,6 +113,11 @@ def import_path(target: str, base: type[Any] | None) -> Any:
 
 def import_path_of(named: Any) -> Any:
     """The import path of a class; anything else as it is."""
+    if isinstance(named, type) and "<locals>" in named.__qualname__:
+        raise OmgError(
+            f"{named.__name__} is defined inside a function, where a saved run cannot find it "
+            "again. Define it at the top level of a module."
+        )
     return f"{named.__module__}:{named.__qualname__}" if isinstance(named, type) else named
 
 

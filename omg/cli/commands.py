@@ -14,8 +14,8 @@ from omg.cli.errors import run, trusting, wants_debug
 FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
 DEBUG = "omg.debug"
 HELP = (
-    "--debug, anywhere on the command line, shows where an error arose. --trust=module:Class lets "
-    "a saved run or pool name code of your own."
+    "--debug, anywhere on the command line, shows where an error arose. --trust=module lets a "
+    "saved run or pool name code of your own."
 )
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -21,7 +21,7 @@ def wants_debug(words: Sequence[str]) -> bool:
 
 
 def trusting(words: Sequence[str]) -> list[str]:
-    """The words without --trust=module:Class, which lets saved files name that module."""
+    """The words without --trust=module, which lets saved files name code of that module."""
     end = list(words).index("--") if "--" in words else len(words)
     asked = [word for word in words[:end] if word.startswith("--trust=")]
     if asked:
@@ -67,8 +67,18 @@ def report(error: Exception, debug: bool = False) -> int:
         return _tell(str(error), error.exit_code)
     if debug:
         return 1
-    advice = "This is a bug or a fault of the environment; --debug shows where."
-    return _tell(f"{type(error).__name__}: {error}. {advice}", 1)
+    where = _own_code(error)
+    advice = f"It arose in {where}" if where else "This is a bug or a fault of the environment"
+    return _tell(f"{type(error).__name__}: {error}. {advice}; --debug shows where.", 1)
+
+
+def _own_code(error: Exception) -> str:
+    """The last line of the user's own code on the way to an error, if there is any."""
+    ours = str(Path(__file__).parents[1])
+    foreign = (ours, sys.prefix, sys.base_prefix, "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(foreign)]
+    return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
 
 
 def _tell(sentence: str, code: int) -> int:

@@ -75,7 +75,11 @@ class GameFactory:
         try:
             game: MultiAgentEnv = environment_class(self.name)(**args)
         except TypeError as error:
-            raise OmgError(f"env={self.name} does not take these env_args: {error}.") from error
+            parameters = inspect.signature(environment_class(self.name)).parameters
+            takes = f"It takes: {', '.join(parameters)}." if parameters else "It takes none."
+            raise OmgError(
+                f"env={self.name} does not take these env_args: {error}. {takes}"
+            ) from error
         return game
 
 

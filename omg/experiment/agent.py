@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class Agent:
         self._carry: Carry = {}
         self._last: IntArray = np.empty((0, self.spec.n_agents), np.int64)
         self._fresh = True
+        self._alone: int | None = None  # the seat it was asked for in these games
         if seed is not None:
             self._generator.manual_seed(seed)
 
@@ -60,13 +62,15 @@ class Agent:
         `avail` [N, A] or [B, N, A] (none given: all). The actions come back as [n] or [B, n], one
         for each of `seats`; with `seat`, as a number or [B].
 
-        After the first step of a game an agent with an opponent model must be told what everybody
-        did, `last_actions` [N] or [B, N], unless it plays all seats itself. With arrays, call
-        `reset` when a new game begins."""
+        A call is one step of the game for all seats: where seats are asked one by one, load an
+        agent for each. After the first step of a game an agent with an opponent model must be told
+        what everybody did, `last_actions` [N] or [B, N], unless it plays all seats itself. With
+        arrays, call `reset` when a new game begins."""
+        chosen_seats = self._seat(seat)
         shown, ended = self._shown(view, state, avail)
         batched = _games(view)
         copies = len(shown.obs)
-        self._begin(copies, ended)
+        self._begin(copies, ended, seat)
         if last_actions is not None:
             self._last = np.where(ended[:, None], -1, self._told(last_actions, copies))
         elif not (self._fresh or self._knows_everybody(seat)):
@@ -90,7 +94,7 @@ class Agent:
         self._carry, self._fresh = acted.carry, False
         actions = acted.actions.cpu().numpy()
         self._last = actions.copy()
-        chosen = actions[:, self._seat(seat)]
+        chosen = actions[:, chosen_seats]
         return chosen if batched else chosen[0]
 
     def _told(self, last_actions: ArrayLike, copies: int) -> IntArray:
@@ -114,10 +118,22 @@ class Agent:
             raise OmgError(f"seat={seat} is none this agent plays: {self.seats}. Choose one.")
         return seat
 
-    def _begin(self, copies: int, ended: NDArray[np.bool_]) -> None:
+    def _begin(self, copies: int, ended: NDArray[np.bool_], seat: int | None) -> None:
         """Start remembering, and forget games that have ended."""
         rng = np.random.default_rng(0)  # of line-ups, which there are none of
-        if len(self._last) != copies:  # other games than before
+        if len(self._last) not in (0, copies) and not ended.all():
+            raise OmgError(
+                f"The agent was playing {len(self._last)} games and is shown {copies}. Call "
+                "reset() before other games begin."
+            )
+        if not (self._fresh or ended.all()) and seat != self._alone:
+            raise OmgError(
+                f"The agent was asked for {_seats(self._alone)} in this game, now for "
+                f"{_seats(seat)}. Every call is one step of the game: ask for all seats at once, "
+                "or load one agent per seat."
+            )
+        self._alone = seat
+        if len(self._last) != copies:
             self._carry = self._mac.initial_carry(copies)
             self._last = np.full((copies, self.spec.n_agents), -1, np.int64)
             self._mac.begin_episodes(self._carry, np.arange(copies), rng)
@@ -140,6 +156,8 @@ class Agent:
                 "state and avail are part of what an environment shows. Leave them out, or give "
                 "arrays only."
             )
+        if isinstance(view, Observation | TimeStep):
+            self._check_game(view)
         if isinstance(view, Observation):  # of `reset`: every game has just begun
             return view, np.ones(len(view.obs), np.bool_)
         if isinstance(view, TimeStep):
@@ -158,11 +176,30 @@ class Agent:
         if avail is not None:
             shape = (spec.n_agents, spec.n_actions)
             allowed = _as(avail, shape, "avail", copies).astype(np.bool_)
+            if not allowed.any(-1).all():
+                raise OmgError("avail leaves an agent no action at all. Allow at least one each.")
         return Observation(obs, states, allowed), np.zeros(copies, np.bool_)
+
+    def _check_game(self, view: Observation | TimeStep) -> None:
+        found = (*view.obs.shape[1:], view.avail.shape[-1])
+        wanted = (self.spec.n_agents, self.spec.obs_dim, self.spec.n_actions)
+        if found != wanted:
+            raise OmgError(
+                f"This game has {found[0]} agents, observations of width {found[1]} and {found[2]} "
+                f"actions; the agent learned one with {wanted[0]}, {wanted[1]} and {wanted[2]}. "
+                "Use its run's make_env()."
+            )
+
+    def __repr__(self) -> str:
+        return f"omg.Agent({self.run.config.name} of {str(self.run.model)!r})"
 
     def _needs_state(self) -> bool:
         config, model = self.run.config, self._mac.model
         return config.obs_is_state or config.am_present or (model is not None and model.reads_state)
+
+
+def _seats(seat: int | None) -> str:
+    return "all seats" if seat is None else f"seat {seat}"
 
 
 def _games(view: Any) -> bool:
@@ -186,9 +223,9 @@ def _as(
     return np.ascontiguousarray(array)
 
 
-def load_agent(folder: Any, which: str = "last") -> Agent:
+def load_agent(folder: str | os.PathLike[str], which: str | int = "last") -> Agent:
     """The agent (or team) of a run: its `last` or `best` weights, or those of a saved step."""
-    run = read_run(folder, which)
+    run = read_run(folder, str(which))
     set_up_torch(run.config)
     env = make_batched(run.config.env, run.config.env_args, n_copies=1)
     spec = env.spec

@@ -219,7 +219,7 @@ class Run:
         if not config.evaluate:
             rows |= {
                 "rollouts": f"runner {config.runner}, {copies} "
-                f"{'copy' if copies == 1 else 'copies'}, {parts.numbers.t_max:,} steps, "
+                f"{'copy' if copies == 1 else 'copies'}, {self._steps()}, "
                 f"seed {config.seed}",
                 "overlap": self._overlap_row(),
                 **self._learning_rows(),
@@ -238,6 +238,12 @@ class Run:
             return "every seat, each with a model" if type(mac).models else ""
         players = len(mac.players())
         return f"{learning}; {players} frozen player{'s'[: players != 1]} for the others"
+
+    def _steps(self) -> str:
+        """How long the run is, and why that is not t_max where one seat learns."""
+        steps, asked = self.parts.numbers.t_max, self.config.t_max
+        why = f" (t_max={asked:,} for each of {steps // asked} seats)" if steps != asked else ""
+        return f"{steps:,} steps{why}"
 
     def _overlap_row(self) -> str:
         ahead = self.config.collect_ahead

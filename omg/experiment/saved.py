@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from omg.types import OmgError
 class SavedRun:
     """The folder of a run: its configuration, its metrics, its agent, its environment."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).expanduser()
         path = self.folder / "config.yaml"
         if not path.is_file():
@@ -59,7 +60,7 @@ class SavedRun:
         index = pandas.Index(steps, name="t_env")
         return pandas.DataFrame({k: pandas.Series(v) for k, v in columns.items()}, index=index)
 
-    def agent(self, which: str = "last") -> Agent:
+    def agent(self, which: str | int = "last") -> Agent:
         """What it trained, to act with: `last` or `best` weights, or those of a saved step."""
         return load_agent(self.folder, which)
 
@@ -68,4 +69,7 @@ class SavedRun:
         return make_batched(self.config.env, self.config.env_args, n_copies=n_copies)
 
     def __repr__(self) -> str:
-        return f"SavedRun({str(self.folder)!r})"
+        return f"omg.Run({str(self.folder)!r})"
+
+    def __fspath__(self) -> str:
+        return str(self.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def train(config: str | None = None, env_config: str | None = None, **settings: 
 
 def _as_written(value: Any) -> Any:
     """A setting as it would stand on a command line."""
-    return str(value) if isinstance(value, Path) else import_path_of(value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else import_path_of(value)
 
 
 def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
@@ -58,7 +59,8 @@ def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
         if key not in RESUME_MAY_CHANGE and value != saved[key]:
             raise OmgError(
                 f"{folder.path} was started with {key}={saved[key]}, not {value}. A continuation "
-                "cannot change that; start a new run, or leave it out."
+                f"cannot change that: --resume={folder.path} alone has all its settings. Leave "
+                f"{key}, --config and --env-config out, or start a new run."
             )
     named = {u.path for u in arguments.updates}
     named.update(key for name in arguments.files for key in read_yaml(Path(name), name))

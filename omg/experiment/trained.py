@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,7 +37,7 @@ class TrainedRun:
         return int(self.meta.get("env_steps", 0))
 
 
-def read_run(folder: str | Path, which: str = "last") -> TrainedRun:
+def read_run(folder: str | os.PathLike[str], which: str = "last") -> TrainedRun:
     """Read a run's configuration and find its weights: `last`, `best`, `newest` (of the saved
     steps) or a saved step."""
     folder = Path(folder).expanduser()

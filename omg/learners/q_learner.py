@@ -122,6 +122,7 @@ class QLearner(PolicyLearner):
         width = self._policy.network.carry_dim or self._policy.inputs.dim
         mixers = [build_mixer(config, team_spec(spec, mac), feature_dim=width) for _ in range(2)]
         self.mixer, self._target_mixer = (m if m is None else m.to(device) for m in mixers)
+        self._check_mixer(team_spec(spec, mac), device)
         self._parameters = [*self._policy.network.parameters()]
         if self.mixer is not None:
             self._parameters += self.mixer.parameters()
@@ -133,6 +134,20 @@ class QLearner(PolicyLearner):
         )
         self._state_scale = spec.state_scale if config.scale_inputs else 1.0
         self._value = mean_over_available if config.subgoal_value == "mean" else max_over_available
+
+    @torch.no_grad()
+    def _check_mixer(self, spec: EnvSpec, device: torch.device) -> None:
+        """A mixer whose output has another shape would be broadcast without a word."""
+        if self.mixer is None or self.joint_values:
+            return
+        values = torch.zeros(2, spec.n_agents, device=device)
+        found = self.mixer(values, values.new_zeros(2, spec.state_dim)).shape
+        if found != (2, 1):
+            raise OmgError(
+                f"mixer={self._config.mixer} makes {tuple(found)} of the values (2, "
+                f"{spec.n_agents}) and the state (2, {spec.state_dim}). Expected: (2, 1), one "
+                "number per row, e.g. values.sum(-1, keepdim=True)."
+            )
 
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
         update = Update(self._policy, self._mac.trajectories(batch))
@@ -146,6 +161,11 @@ class QLearner(PolicyLearner):
         taken = self._mixed(self.mixer, taken, played.now("state"))
         targets = self.targets(update, online, lesson)
         metrics = self.fit(taken, targets, progress)
+        if not self._optimiser.state:
+            raise OmgError(
+                f"{type(self).__name__}.fit has made no step, so nothing is learned. Let it call "
+                "self.minimise(loss, progress)."
+            )
         return {**metrics, **self._model.train(lesson)}
 
     def _mixed(self, mixer: Mixer | None, values_KN: Tensor, state_KS: Tensor) -> Tensor:
@@ -213,7 +233,8 @@ class QLearner(PolicyLearner):
         return self._value(q, played.now("avail_actions").flatten(0, 1).unsqueeze(1))
 
     def fit(self, taken: Tensor, targets: Tensor, progress: Progress) -> Metrics:
-        """One gradient step on the mean square error of the taken actions' values."""
+        """One gradient step on the mean square error of the taken actions' values. Both have one
+        row per transition, without padding: [K, n] of n learning seats, [K, 1] with a mixer."""
         td_error = taken - targets
         loss = td_error.square().mean()
         return {

@@ -92,6 +92,12 @@ class OpponentPool:
             _write(folder, ())
         return cls(folder, ())
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"omg.Pool({str(self.path)!r})"
+
     # --- reading ---------------------------------------------------------------------------
 
     def members(self, split: Split | None = None) -> tuple[PoolMember, ...]:

@@ -14,7 +14,7 @@ from omg.modules.agents import AGENTS, AgentNetwork
 from omg.modules.opponent_models import Inferred, OpponentModel
 from omg.modules.opponent_models.base import PresentOthers
 from omg.policies.inputs import InputBuilder, InputSettings, ModelRowBuilder, StepView
-from omg.types import EnvSpec
+from omg.types import EnvSpec, OmgError
 
 
 class Policy:
@@ -75,7 +75,7 @@ class Policy:
     def new_network(self) -> AgentNetwork:
         """A network of this policy's shape with fresh weights, e.g. for targets."""
         config, spec = self.config, self._spec
-        return AGENTS.build(
+        network = AGENTS.build(
             config.policy_model,
             config.agent_args,
             input_dim=self.inputs.dim,
@@ -85,7 +85,13 @@ class Policy:
             dueling=config.dueling,
             n_agents=spec.n_agents,
             config=config,
-        ).to(self._device)
+        )
+        if not isinstance(getattr(network, "carry_dim", None), int):
+            raise OmgError(
+                f"policy_model={config.policy_model} has no carry_dim. Set the width of what it "
+                "remembers in __init__; 0 where it remembers nothing."
+            )
+        return network.to(self._device)
 
     def _row_seats(self, seats: Tensor | None, lead: int, agents: int) -> Tensor | None:
         """The seats of lead × agents rows; None for a network that works in any seat."""

@@ -307,6 +307,39 @@ def test_a_controller_has_no_settings_and_is_told_what_it_can_be_given() -> None
         make_controller(settings(f"--mac={HERE}:Demanding"), mdps.SPEC, CPU)
 
 
+class Flat(Mixer):
+    def forward(self, values: Tensor, state: Tensor) -> Tensor:
+        return values.sum(-1)
+
+
+class Idle(QLearner):
+    def fit(self, taken: Tensor, targets: Tensor, progress: Any) -> Any:
+        return {"loss": (taken - targets).square().mean().detach()}
+
+
+class Forgetful(MLPAgent):
+    def __init__(self, *, input_dim: int, n_actions: int) -> None:
+        super().__init__(input_dim=input_dim, n_actions=n_actions, mlp_hidden_dims=(4,))
+        self.carry_dim = None  # type: ignore[assignment]
+
+
+def test_a_mixer_that_gives_no_number_per_row_is_refused() -> None:
+    config = settings(f"--mixer={HERE}:Flat")
+    mac = make_controller(config, mdps.SPEC, CPU)
+    with pytest.raises(OmgError, match=r"makes \(2,\) of the values \(2, 2\).*keepdim=True"):
+        build_learner(config, spec=mdps.SPEC, mac=mac, device=CPU)
+
+
+def test_a_network_must_say_what_it_remembers() -> None:
+    with pytest.raises(OmgError, match="has no carry_dim"):
+        make_controller(settings(f"--policy_model={HERE}:Forgetful"), mdps.SPEC, CPU)
+
+
+def test_a_learner_that_makes_no_step_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OmgError, match=r"Idle\.fit has made no step"):
+        run(tmp_path, f"--learner={HERE}:Idle")
+
+
 # --- whole runs -----------------------------------------------------------------------------
 
 

@@ -253,12 +253,53 @@ def test_wrong_shapes_and_seats_are_refused_in_a_sentence(team: omg.Run, naive: 
         agent.act(good, avail=np.ones((3, 2)))
     with pytest.raises(omg.OmgError, match="seat=7 is none this agent plays"):
         agent.act(good, seat=7)
+    with pytest.raises(omg.OmgError, match="avail leaves an agent no action"):
+        agent.act(good, avail=np.zeros((3, 6)))
+    other = omg.make_env("foraging", key="Foraging-6x6-2p-1f-v3")
+    with pytest.raises(omg.OmgError, match=r"This game has 2 agents.*Use its run's make_env"):
+        agent.act(other.reset(0))
     with pytest.raises(omg.OmgError, match=r"last_actions: expected the shape \(3,\)"):
         agent.act(good, last_actions=[0, 1])
     with pytest.raises(omg.OmgError, match=r"an action that does not exist\. There are 6"):
         agent.act(good, last_actions=[0, 1, 6])
     with pytest.raises(omg.OmgError, match="state and avail are part of what an environment"):
         agent.act(team.make_env().reset(0), avail=np.ones((3, 6)))
+
+
+def test_a_call_is_one_step_of_all_games_and_seats(team: omg.Run) -> None:
+    agent = omg.load(team.folder)
+    obs = np.zeros((3, agent.spec.obs_dim))
+    agent.act(obs, seat=0)
+    agent.act(obs, seat=0)
+    with pytest.raises(
+        omg.OmgError, match=r"asked for seat 0 in this game, now for seat 1\. Every"
+    ):
+        agent.act(obs, seat=1)
+    with pytest.raises(omg.OmgError, match="was playing 1 games and is shown 4"):
+        agent.act(np.zeros((4, 3, agent.spec.obs_dim)), seat=0)
+    agent.reset()
+    assert agent.act(obs, seat=1).shape == ()
+
+
+def test_runs_and_pools_are_taken_wherever_a_folder_is(
+    team: omg.Run, pool: omg.Pool, tmp_path: Path
+) -> None:
+    other = omg.Pool.create(tmp_path / "other")
+    other.add_run(team)
+    settings = {**SMALL, "t_max": 12, "local_results_path": tmp_path}
+    made = omg.train("iql_am", "foraging", opponent_pool=other, **settings)
+    assert made.config.opponent_pool == str(tmp_path / "other")
+    omg.train(resume=made, t_max=18)
+    step = max(int(p.name) for p in (team.folder / "models").iterdir() if p.name.isdecimal())
+    assert omg.load(team, step).run.env_steps == step
+
+
+def test_a_class_inside_a_function_is_refused() -> None:
+    class Inner:
+        pass
+
+    with pytest.raises(omg.OmgError, match="Inner is defined inside a function"):
+        omg.train("vdn", env=Inner)
 
 
 def test_an_agent_with_an_opponent_model_must_be_told_what_the_others_did(naive: omg.Run) -> None:

@@ -357,7 +357,7 @@ def test_a_run_is_not_continued_with_other_settings(stages: Stages, word: str, t
     text = stages.refused(*words, word)
     assert text.startswith(f"{stages.agent} was started with ")
     assert told in text
-    assert "start a new run, or leave it out" in text
+    assert "alone has all its settings. Leave " in text
 
 
 # --- what environments say -----------------------------------------------------------------------

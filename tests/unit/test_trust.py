@@ -140,7 +140,7 @@ def test_no_command_runs_code_that_a_received_file_names(
 def test_what_the_command_line_repeats_or_trusts_is_run(received: Path) -> None:
     poison_config(received, "team", policy_model="trap:Agent")
     refused = omg_command(received, "train", "--resume=team", "--t_max=48")
-    assert "add --trust=trap:Agent to the command" in refused.stderr
+    assert "add --trust=trap to the command" in refused.stderr
     for word in ("--trust=trap:Agent", "--policy_model=trap:Agent"):
         done = omg_command(received, "train", "--resume=team", "--t_max=48", word)
         assert done.returncode == 0, done.stderr
