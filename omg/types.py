@@ -6,8 +6,10 @@ A actions, O observation features, S state features.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,6 +35,19 @@ class RunFailedError(OmgError):
     """Something outside our control failed while running (worker, disk, device)."""
 
     exit_code = 1
+
+
+def user_path(named: str | os.PathLike[str]) -> Path:
+    """A path as users write it (`~/results`); one that cannot exist is refused."""
+    text = os.fspath(named)
+    if "\0" in text or len(text) > 4000 or any(len(p.encode()) > 255 for p in text.split("/")):
+        raise OmgError(f"'{text[:60]}…' cannot be a path. Shorten it.")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise OmgError(
+            f"'{text}': there is no such user's folder. Write the path without '~'."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

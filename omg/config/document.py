@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from omg.config.loader import CONFIG_DIR
-from omg.config.schema import Config, mark_of
+from omg.config.schema import LARGEST, Config, mark_of
 
 BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
 _SECTION = re.compile(r"# -+ (.+?) -+$")
@@ -77,7 +77,11 @@ def _kind(schema: dict[str, Any]) -> str:
         return str(schema["description"])
     words = _KINDS[schema["type"]]
     signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
-    bounds = [f"{sign} {schema[name]}" for name, sign in signs.items() if name in schema]
+    bounds = [
+        f"{sign} {schema[name]}"
+        for name, sign in signs.items()
+        if schema.get(name, LARGEST) != LARGEST
+    ]
     if "items" in schema:
         words += f" of {_kind(schema['items'])}"
     return " ".join([words, ", ".join(bounds)]).strip()

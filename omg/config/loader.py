@@ -18,6 +18,8 @@ from omg.registry import expected, nearest, trust
 from omg.types import OmgError
 
 CONFIG_DIR = Path(__file__).parent
+# Limits of a configuration file, far beyond any that is meant.
+MOST_BYTES, MOST_VALUES, DEEPEST = 1_000_000, 20_000, 20
 DEFAULT_ORIGIN = "config/default.yaml"
 
 
@@ -37,7 +39,7 @@ class LoadedConfig:
 
 def masked(url: str) -> str:
     """A URL with its password hidden."""
-    return re.sub(r"(//[^:/@]*):[^@/]*@", r"\1:***@", url)
+    return re.sub(r"(//[^:/@]*):.*@", r"\1:***@", url)
 
 
 def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -53,16 +55,56 @@ def available(kind: str) -> list[str]:
     return sorted(path.stem for path in (CONFIG_DIR / kind).glob("*.yaml"))
 
 
+class _Loader(yaml.SafeLoader):
+    """Plain values only; a key that stands twice is an error, and dates are texts."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        twice = next((key for key in keys if keys.count(key) > 1 and key != "<<"), None)
+        if twice is not None:
+            raise yaml.MarkedYAMLError(
+                problem=f"'{twice}' stands twice", problem_mark=node.start_mark
+            )
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _check_size(content: Any, shown: str) -> None:
+    """Refuse what aliases blow up, or let contain itself."""
+    waiting, seen = [(content, 0)], 0
+    while waiting:
+        value, depth = waiting.pop()
+        seen += 1
+        if depth > DEEPEST or seen > MOST_VALUES:
+            raise OmgError(
+                f"{shown} is nested deeper than {DEEPEST} levels or has more than {MOST_VALUES:,} "
+                "values. Write 'key: value' lines without aliases."
+            )
+        inner = value.values() if isinstance(value, dict) else value
+        if isinstance(value, dict | list):
+            waiting += [(part, depth + 1) for part in inner]
+
+
 def read_yaml(path: Path, shown: str) -> dict[str, Any]:
     """A YAML mapping, by the safe loader; anything else is a sentence."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > MOST_BYTES:
+            raise OmgError(f"{shown} is larger than {MOST_BYTES:,} bytes. Give a configuration.")
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a safe one
+        _check_size(content, shown)
     except OSError as error:
         raise OmgError(f"{shown} cannot be read: {error.strerror}. Check the path.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise OmgError(f"{shown} is nested too deeply. Write 'key: value' lines.") from error
+    except (yaml.YAMLError, ValueError) as error:
         first = str(error).splitlines()
         where = next((line.strip() for line in first if "line" in line), first[0])
-        raise OmgError(f"{shown} is not valid YAML ({where}). Mend it there.") from error
+        raise OmgError(f"{shown} is not valid YAML ({where[:200]}). Mend it there.") from error
     if content is None:
         return {}
     if not isinstance(content, dict):

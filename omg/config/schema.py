@@ -33,11 +33,29 @@ def _no_flag(expected: str) -> Callable[[Any], Any]:
 
 
 Whole = Annotated[int, BeforeValidator(_no_flag("a whole number"))]
-Real = Annotated[float, BeforeValidator(_no_flag("a number"))]
-Unit = Annotated[Real, Field(ge=0, le=1, allow_inf_nan=False)]
-Positive = Annotated[Real, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[Whole, Field(ge=1)]
-Steps = Annotated[Whole, Field(ge=0)]
+Real = Annotated[float, BeforeValidator(_no_flag("a number")), Field(allow_inf_nan=False)]
+Unit = Annotated[Real, Field(ge=0, le=1)]
+Positive = Annotated[Real, Field(gt=0)]
+LARGEST = 2**62  # more than a machine's integers is never meant
+Count = Annotated[Whole, Field(ge=1, le=LARGEST)]
+Steps = Annotated[Whole, Field(ge=0, le=LARGEST)]
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("text without control characters")
+    return text
+
+
+def _file_name(text: str) -> str:
+    if "/" in text or "\\" in text or text.startswith("."):
+        raise ValueError("a name, without '/' and not beginning with '.'")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_printable), Field(max_length=4000)]
+Name = Annotated[Text, Field(max_length=120)]
+FileName = Annotated[Name, AfterValidator(_file_name)]
 
 
 def _plain(value: Any) -> Any:
@@ -126,18 +144,18 @@ class Section(BaseModel):
 class RunSection(Section):
     """The run as a whole: identity, length, tests, logging, saving."""
 
-    name: str = Field(min_length=1)
-    label: Annotated[str, Mark(identity=False, study="It is the method's name")]
-    run_name: Annotated[str, _FOLDER]
+    name: Name = Field(min_length=1)
+    label: Annotated[Name, Mark(identity=False, study="It is the method's name")]
+    run_name: Annotated[FileName, _FOLDER]
     seed: Annotated[Steps, Mark(identity=False, study="Give seeds in the pipeline's file")]
     debug: Annotated[bool, RECORD]
     quiet: Annotated[bool, RECORD]
-    local_results_path: Annotated[str, _FOLDER] = Field(min_length=1)
+    local_results_path: Annotated[Text, _FOLDER] = Field(min_length=1)
     use_cuda: Annotated[bool, ASIDE]
     device: Annotated[str, ASIDE] = Field(
         pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:<n>"
     )
-    torch_threads: Steps
+    torch_threads: Annotated[Whole, Field(ge=0, le=1024)]
     use_kernels: bool
 
     t_max: Annotated[Count, Mark(resume=True)]
@@ -156,7 +174,7 @@ class RunSection(Section):
     save_model: Annotated[bool, ASIDE]
     save_model_interval: Annotated[Count, ASIDE]
     keep_models: Annotated[Steps, Mark(resume=True, identity=False)]
-    checkpoint_path: Annotated[str, _FROM_SCRATCH]
+    checkpoint_path: Annotated[Text, _FROM_SCRATCH]
     load_step: Annotated[Steps, _FROM_SCRATCH]
     evaluate: Annotated[bool, _FROM_SCRATCH]
     save_replay: Annotated[bool, RECORD]
@@ -236,12 +254,12 @@ class TeamSection(Section):
     team: Annotated[str, _BY_POOL]
     team_algs: Annotated[Keywords, _BY_POOL]
     train_alg: Annotated[str, _BY_POOL]
-    init_param_path: Annotated[str, Mark(place=True, study="Give the method a prior")]
+    init_param_path: Annotated[Text, Mark(place=True, study="Give the method a prior")]
     is_agent_shift: bool
     agent_shift: Steps
     agent_shift_mode: Literal["rotate", "random"]
     learning_role: str
-    opponent_pool: Annotated[str, Mark(place=True, study="It is the pool of the pipeline")]
+    opponent_pool: Annotated[Text, Mark(place=True, study="It is the pool of the pipeline")]
     lineup_mode: Literal["homologue", "mixed"]
     opponent_epsilon: Unit
 
@@ -281,8 +299,8 @@ class SubgoalSection(Section):
     subgoal_epsilon_start: Unit
     subgoal_epsilon_finish: Unit
     subgoal_epsilon_anneal_time: Count
-    am_kl_weight: Annotated[float, Field(ge=0)]
-    prior_kl_weight: Annotated[float, Field(ge=0)]
+    am_kl_weight: Annotated[Real, Field(ge=0)]
+    prior_kl_weight: Annotated[Real, Field(ge=0)]
     prior_min_accuracy: Unit
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from omg.registry import nearest
 from omg.types import OmgError
 
+MOST_SEATS = 1000
 FORMAT = "counts and algorithm names, e.g. '1iql1iql_omg' or '4iql3qmix1iql_omg'"
 
 
@@ -24,7 +25,10 @@ def parse_team(text: str, known: Iterable[str]) -> tuple[str, ...]:
             f"--config={text} is not a team.{hint} With --multi_algs write {FORMAT}; "
             f"algorithms: {', '.join(sorted(names))}."
         )
-    seats = [name for count, name in re.findall(piece, text) for _ in range(int(count))]
+    pieces = re.findall(piece, text)
+    if any(len(count) > 4 for count, _ in pieces) or sum(int(n) for n, _ in pieces) > MOST_SEATS:
+        raise OmgError(f"--config={text[:60]} has more than {MOST_SEATS} players. Name fewer.")
+    seats = [name for count, name in pieces for _ in range(int(count))]
     if not seats:
         raise OmgError(f"--config={text} is a team without players. Write {FORMAT}.")
     return tuple(seats)
