@@ -207,6 +207,7 @@ _EXPECTED = {
     "float": "a number",
     "string_type": "text",
     "string_too_short": "text that is not empty",
+    "string_too_long": "a shorter text",
     "tuple": "a list",
     "too_short": "a list that is not empty",
     "dict": "a mapping, e.g. {'a': 1}",

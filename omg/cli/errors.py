@@ -82,5 +82,6 @@ def _own_code(error: Exception) -> str:
 
 
 def _tell(sentence: str, code: int) -> int:
-    print(f"omg: {sentence}", file=sys.stderr)
+    shown = (c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in sentence)
+    print(f"omg: {''.join(shown)}", file=sys.stderr)
     return code

@@ -55,6 +55,10 @@ def available(kind: str) -> list[str]:
     return sorted(path.stem for path in (CONFIG_DIR / kind).glob("*.yaml"))
 
 
+class _Repeated(yaml.MarkedYAMLError):
+    """A key that stands twice in a mapping."""
+
+
 class _Loader(yaml.SafeLoader):
     """Plain values only; a key that stands twice is an error, and dates are texts."""
 
@@ -62,9 +66,7 @@ class _Loader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         twice = next((key for key in keys if keys.count(key) > 1 and key != "<<"), None)
         if twice is not None:
-            raise yaml.MarkedYAMLError(
-                problem=f"'{twice}' stands twice", problem_mark=node.start_mark
-            )
+            raise _Repeated(problem=f"'{twice}' stands twice", problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -104,7 +106,10 @@ def read_yaml(path: Path, shown: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         first = str(error).splitlines()
         where = next((line.strip() for line in first if "line" in line), first[0])
-        raise OmgError(f"{shown} is not valid YAML ({where[:200]}). Mend it there.") from error
+        what = f"{error.problem}, " if isinstance(error, _Repeated) else ""
+        raise OmgError(
+            f"{shown} is not valid YAML ({what}{where[:200]}). Mend it there."
+        ) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -187,6 +192,12 @@ def _expected(kind: str, key: str, message: str) -> str:
     return expected(kind, message)
 
 
+def _short(text: str) -> str:
+    """Text for a message: of moderate length, and without escape sequences."""
+    text = text if text.isprintable() else repr(text)[1:-1]
+    return text if len(text) <= 120 else f"{text[:100]}…"
+
+
 def _explain(error: ValidationError, merge: _Merge, source: str) -> OmgError:
     sentences: dict[str, str] = {}
     for problem in error.errors(include_url=False):
@@ -213,7 +224,7 @@ def _explain(error: ValidationError, merge: _Merge, source: str) -> OmgError:
         else:
             expected = _expected(problem["type"], key, str(problem["msg"]))
             sentences[path] = (
-                f"{path}={problem['input']!r} (from {origin}) is not possible. "
+                f"{path}={_short(repr(problem['input']))} (from {_short(origin)}) is not possible. "
                 f"Expected: {expected}."
             )
     return OmgError("\n".join(sentences.values()))

@@ -40,7 +40,7 @@ def test_a_file_that_nobody_means_is_refused_in_a_sentence(name: str, tmp_path: 
 WORDS = {
     "--run_name=../../x": "without '/'",
     "--run_name=.hidden": "not beginning with",
-    f"--run_name={'x' * 5000}": "at most 120 characters",
+    f"--run_name={'x' * 5000}": "a shorter text",
     "--label=\x1b[31mred": "without control characters",
     f"--seed={'9' * 6000}": "a whole number",
     "--seed=99999999999999999999999": "less than or equal to",
