@@ -53,8 +53,8 @@ def _file_name(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_printable), Field(max_length=4000)]
-Name = Annotated[Text, Field(max_length=120)]
+Text = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]
+Name = Annotated[str, Field(max_length=120), AfterValidator(_printable)]
 FileName = Annotated[Name, AfterValidator(_file_name)]
 
 
