@@ -44,6 +44,8 @@ def report_errors(debug: bool, action: Callable[[], Any]) -> int:
         action()
     except typer.Exit:  # the action chose its exit code
         raise
+    except SystemExit as stop:
+        return _tell(f"an environment ended the program (SystemExit {stop.code}). Correct it.", 1)
     except KeyboardInterrupt as stop:
         return _tell(f"interrupted. {stop}".rstrip(), 130)
     except BrokenPipeError:  # whoever read our output has enough of it, e.g. `| head`

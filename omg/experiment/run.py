@@ -305,21 +305,21 @@ class Run:
     def train(self, resume_state: Mapping[str, Any] | None = None) -> RunResult:
         """Train to t_max, from the start, a checkpoint or a resume state."""
         config = self.config
-        resumed_at = resume_state["metrics_position"] if resume_state else None
-        logger = MetricLogger(
+        resumed = resume_state is not None
+        loop = TrainingLoop(self.parts, folder=self.folder, console=self.console)
+        if resume_state is not None:
+            self._continue(loop, resume_state)
+        loop.logger = MetricLogger(
             self.folder.metrics,
             tensorboard=self.folder.path / "tb" if config.use_tensorboard else None,
             sinks=self._sinks,
-            resume_at=resumed_at,
-            env_steps=resume_state["counters"]["env_steps"] if resume_state else 0,
-            seconds=resume_state["counters"]["seconds"] if resume_state else 0.0,
+            resume_at=None if resume_state is None else int(resume_state["metrics_position"]),
+            env_steps=loop.counters.env_steps,
+            seconds=loop.counters.seconds,
         )
-        self._cleanup.callback(logger.close)
-        loop = TrainingLoop(self.parts, folder=self.folder, logger=logger, console=self.console)
-        if resume_state:
-            loop.load_state_dict(resume_state)
-        self._header("Resuming" if resume_state else "Training")
-        if resume_state:
+        self._cleanup.callback(loop.logger.close)
+        self._header("Resuming" if resumed else "Training")
+        if resumed:
             self.console.say(f"Continuing at step {loop.counters.env_steps:,}.")
         metrics = loop.run()
         if config.save_replay:
@@ -327,6 +327,16 @@ class Run:
         return RunResult(
             self.folder.path, metrics, loop.counters.best_return, loop.counters.best_step
         )
+
+    def _continue(self, loop: TrainingLoop, state: Mapping[str, Any]) -> None:
+        """Before anything of the run is touched."""
+        try:
+            loop.load_state_dict(state)
+        except OmgError as error:
+            raise OmgError(
+                f"The resume state of {self.folder.path} cannot be continued from. {error} Start a "
+                f"new run; checkpoint_path={self.folder.path} loads its weights."
+            ) from error
 
     def evaluate(self) -> RunResult:
         """Test the model of checkpoint_path, and save replays if asked to."""

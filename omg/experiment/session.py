@@ -15,7 +15,7 @@ from omg.experiment.saved import SavedRun
 from omg.experiment.training import RunInterrupted
 from omg.registry import import_path_of
 from omg.storage.files import RunFolder, create_run_folder, find_run_to_resume
-from omg.types import OmgError
+from omg.types import OmgError, RunFailedError
 
 # What may differ between a run and its continuation; everything else would change its result.
 RESUME_MAY_CHANGE = marked(resume=True)
@@ -78,6 +78,11 @@ def execute(config: Config, resumed: RunFolder | None = None) -> RunResult:
         with Run(config, folder) as run:
             state = folder.load_resume() if resumed else None
             return go_recorded(run, state) if config.use_sacred else run.go(state)
+    except SystemExit as stop:
+        raise RunFailedError(
+            f"The environment ended the program (SystemExit {stop.code}) instead of the episode. "
+            "Correct it; --resume continues from the last resume state."
+        ) from stop
     except RunInterrupted as stop:
         if folder.resume_steps():
             raise RunInterrupted(

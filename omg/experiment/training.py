@@ -33,7 +33,8 @@ from omg.types import OmgError, RunFailedError
 
 
 class StopRequest:
-    """Set by Ctrl-C or SIGTERM; the loop stops at the next step. A second one stops at once."""
+    """Set by Ctrl-C, SIGTERM or a closed terminal; the loop stops at the next step. A second one
+    stops at once."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -49,7 +50,13 @@ class StopRequest:
                 raise KeyboardInterrupt
             self.requested = True
 
-        old = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+        names = ("SIGINT", "SIGTERM", "SIGHUP")
+        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        old = {
+            number: signal.signal(number, handle)
+            for number in numbers
+            if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
+        }
         try:
             yield
         finally:
@@ -110,14 +117,21 @@ class Parts:
         return self.learning.numbers
 
 
+# What a state to continue from holds.
+STATE = (
+    *("rollout", "learner", "buffer", "sampler", "counters", "means", "recent"),
+    *("metrics_position", "players"),
+)
+
+
 class TrainingLoop:
     """Runs until t_max. `state_dict` holds everything, so a resumed run equals one that was
     never interrupted."""
 
-    def __init__(
-        self, parts: Parts, *, folder: RunFolder, logger: MetricLogger, console: RunConsole
-    ) -> None:
-        self.parts, self.folder, self.logger, self.console = parts, folder, logger, console
+    logger: MetricLogger  # set when the state to continue from has been found good
+
+    def __init__(self, parts: Parts, *, folder: RunFolder, console: RunConsole) -> None:
+        self.parts, self.folder, self.console = parts, folder, console
         self.counters = Counters()
         self.stop = StopRequest()
         self._means = MetricMeans()
@@ -273,19 +287,26 @@ class TrainingLoop:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; one that is not this run's is refused."""
         parts = self.parts
+        missing = [key for key in STATE if key not in state]
+        if missing:
+            raise OmgError(f"It has no {', '.join(missing)}.")
         if state["players"] != parts.mac.players():
             raise OmgError(
                 "The players changed since the run was stopped (opponent_pool or init_param_path): "
-                f"{state['players']} then, {parts.mac.players()} now. Restore them, or start anew."
+                f"{state['players']} then, {parts.mac.players()} now. Restore them."
             )
-        parts.learner.load_state_dict(state["learner"])
-        parts.buffer.load_state_dict(state["buffer"])
-        parts.rollout.load_state_dict(state["rollout"])
-        parts.learning.sampler.bit_generator.state = state["sampler"]
-        self.counters = Counters(**state["counters"])
-        self._means.load_state_dict(state["means"])
-        self._recent = [_stats(plain) for plain in state["recent"]]
+        try:
+            parts.learner.load_state_dict(state["learner"])
+            parts.buffer.load_state_dict(state["buffer"])
+            parts.rollout.load_state_dict(state["rollout"])
+            parts.learning.sampler.bit_generator.state = state["sampler"]
+            self.counters = Counters(**state["counters"])
+            self._means.load_state_dict(state["means"])
+            self._recent = [_stats(plain) for plain in state["recent"]]
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise OmgError(f"It does not fit: {str(error).splitlines()[0][:200]}.") from error
 
 
 def _plain(stats: EpisodeStats) -> dict[str, Any]:
