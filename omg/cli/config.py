@@ -20,9 +20,12 @@ def config_show(context: typer.Context) -> None:
     """The merged configuration of a command line, with the origin of each value."""
     from omg.config.loader import load_command_line
 
-    loaded = load_command_line(context.args).rows()
-    rows = [(key, repr(value), origin) for key, value, origin in loaded]
+    loaded = load_command_line(context.args)
+    rows = [(key, repr(value), origin) for key, value, origin in loaded.rows()]
     show("key", "value", "from", rows=rows, title="Configuration")
+    from omg.experiment.checks import sanity_check
+
+    sanity_check(loaded.config)  # what `omg train` would refuse
 
 
 @config_app.command("list")

@@ -15,23 +15,17 @@ from omg.components.episodes import Scheme
 from omg.components.replay_buffer import ReplayBuffer
 from omg.components.seeding import SeedTree
 from omg.config.schema import Config
-from omg.controllers import CONTROLLERS, Controller
+from omg.controllers import Controller
 from omg.envs import BatchedEnv, make_batched
 from omg.envs.registry import environment_versions
+from omg.experiment.checks import check_memory, sanity_check
 from omg.experiment.learning import EffectiveNumbers, Learning
 from omg.experiment.output import MetricLogger, RunConsole, ScalarSink, human_bytes
 from omg.experiment.trained import load_optimiser, model_meta
 from omg.experiment.training import Parts, TrainingLoop
 from omg.learners import LEARNERS
-from omg.modules.agents import AGENTS
-from omg.modules.critics import CRITICS
 from omg.modules.device import choose_device, set_up_torch, tune_allocator
-from omg.modules.mixers import MIXERS
-from omg.modules.opponent_models import OPPONENT_MODELS
-from omg.modules.opponent_models.build import check_options
-from omg.opponents.building import team_folder
-from omg.opponents.pool import OpponentPool
-from omg.runners import RUNNERS, runner_of
+from omg.runners import runner_of
 from omg.runners.assembly import build_learner, episode_scheme, make_controller, make_rollout
 from omg.runners.overlap import Collector, CollectorProcess, Link
 from omg.runners.replay import check_can_replay, save_replays
@@ -51,41 +45,6 @@ class RunResult:
     metrics: Mapping[str, float]
     best_return: float | None = None
     best_step: int | None = None
-
-
-def sanity_check(config: Config) -> None:
-    """Refuse before anything is built what can be refused by then."""
-    if config.evaluate and not config.checkpoint_path:
-        raise OmgError("evaluate needs a model. Give checkpoint_path=<run or models folder>.")
-    if config.resume and (config.evaluate or config.checkpoint_path):
-        raise OmgError("resume continues a run as it was. Leave out evaluate and checkpoint_path.")
-    LEARNERS[config.learner].check(config)
-    _check_settings(config)
-    if config.checkpoint_path:
-        find_model_folder(config.checkpoint_path, config.load_step)
-    if config.opponent_pool:
-        OpponentPool.open(config.opponent_pool)
-    for name in config.team_algs:
-        team_folder(config, name)
-
-
-def _check_settings(config: Config) -> None:
-    """Settings of parts, which the parts themselves know."""
-    check_options(config)
-    LEARNERS.check(config.learner, config.learner_args)
-    CONTROLLERS.check(config.mac, {})
-    AGENTS.check(config.policy_model, config.agent_args)
-    OPPONENT_MODELS.check(config.am_model, config.am_args)
-    if config.mixer is not None:
-        MIXERS.check(config.mixer, config.mixer_args)
-    if config.critic is not None:
-        CRITICS.check(config.critic, config.critic_args)
-    runner, model = RUNNERS[config.runner], OPPONENT_MODELS[config.am_model]
-    if model.needs_foresight and config.oracle_kind == "future" and not runner.in_process:
-        raise OmgError(
-            f"oracle_kind=future copies running games, which runner={config.runner} keeps in other "
-            "processes. Use runner=batch or episode."
-        )
 
 
 class Run:
@@ -127,6 +86,7 @@ class Run:
         self.device = device = choose_device(config)
         seeds = SeedTree(config.seed)
         runner = self.runner = runner_of(config)
+        check_memory(config, runner)
         overlapped = config.collect_ahead > 0 and not config.evaluate
         played = self._start_collector() if overlapped else self._copies(runner.n_training)
         test_env = self._copies(runner.n_tests)

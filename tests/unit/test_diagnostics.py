@@ -14,8 +14,8 @@ from omg.components.trajectories import SEAT
 from omg.config.loader import load_command_line
 from omg.controllers.team import MultiModuleMAC
 from omg.envs.registry import make_batched
+from omg.experiment.checks import sanity_check
 from omg.experiment.output import read_metrics
-from omg.experiment.run import sanity_check
 from omg.functional.subgoals import hit_ratio
 from omg.learners.base import Progress
 from omg.learners.q_learner import OMGLearner

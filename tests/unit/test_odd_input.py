@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from omg.config.loader import load_command_line, masked
+from omg.experiment.checks import check_memory, sanity_check
+from omg.runners import runner_of
 from omg.types import OmgError, user_path
 
 BOMB = "a0: &a0 [1, 1]\n" + "".join(
@@ -74,3 +76,31 @@ def test_a_path_that_cannot_exist_is_refused(path: str) -> None:
 def test_no_character_of_a_password_is_shown(password: str) -> None:
     assert masked(f"mongodb://me:{password}@host/db") == "mongodb://me:***@host/db"
     assert masked("mongodb://host/db") == "mongodb://host/db"
+
+
+NO_EFFECT = {
+    "--load_step=3": "says which step of checkpoint_path",
+    "--mongo_url=mongodb://me:secret@host --use_sacred=False": "is where Sacred records to",
+    "--is_agent_shift": "is for one agent among others",
+    "--agent_shift=1": "is for one agent among others",
+    "--init_param_path=results": "is for one agent among others",
+    "--team=2iql": "is for one agent among others",
+}
+
+
+@pytest.mark.parametrize("words", list(NO_EFFECT))
+def test_an_option_without_effect_is_refused(words: str) -> None:
+    config = load_command_line(["--config=qmix", "--env-config=foraging", *words.split()]).config
+    with pytest.raises(OmgError, match=NO_EFFECT[words]) as refused:
+        sanity_check(config)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("key", ["buffer_size", "batch_size_run", "test_batch_size_run"])
+def test_what_no_machine_can_hold_is_refused_with_both_sizes(key: str) -> None:
+    sizes = {"buffer_size": 64, "test_batch_size_run": 1, key: 1_000_000_000}
+    words = [f"--{name}={value}" for name, value in sizes.items()]
+    words += ["--test_nepisode=1000000000"]
+    config = load_command_line(["--config=qmix", "--env-config=foraging", *words]).config
+    with pytest.raises(OmgError, match=rf"{key}=1000000000 asks for .* GiB.* can have .* GiB"):
+        check_memory(config, runner_of(config))
