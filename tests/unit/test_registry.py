@@ -63,13 +63,13 @@ def test_a_class_of_another_kind_is_refused_with_the_base_to_derive_from(
     registry: Registry[Any], base: type[Any], path: str
 ) -> None:
     with pytest.raises(OmgError, match=f"is no {base.__name__}. Derive the class from omg"):
-        registry["omg.envs.toys:CounterEnv"]
+        registry["tests.unit.counter_game:CounterEnv"]
 
 
 def test_environments_may_be_anything_that_can_be_called() -> None:
-    from omg.envs.toys import CounterEnv
+    from tests.unit.counter_game import CounterEnv
 
-    assert ENVS["omg.envs.toys:CounterEnv"] is CounterEnv
+    assert ENVS["tests.unit.counter_game:CounterEnv"] is CounterEnv
     with pytest.raises(OmgError, match="is a dict"):
         ENVS["omg.registry:EXTRAS"]
 

@@ -45,7 +45,7 @@ from omg.types import OmgError
 from . import mdps
 
 CPU = torch.device("cpu")
-COUNTER = "omg.envs.toys:CounterEnv"
+COUNTER = "tests.unit.counter_game:CounterEnv"
 TINY = [
     *("--rnn_hidden_dim=16", "--batch_size=4", "--batch_size_run=4", "--test_nepisode=6"),
     *("--t_max=200", "--test_interval=100000", "--use_sacred=False", "--use_tensorboard=False"),
