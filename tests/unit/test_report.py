@@ -139,7 +139,7 @@ def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
     found = read_crossplay(folder / "crossplay.json")
     tables = [t for t in page.tables if t.caption == "Results per method and side of the pool"]
     assert len(tables) == 2  # of line-ups of one opponent, and of mixed ones
-    seen = [row.method for row in found.summary if row.metric == "own_return"]
+    seen = [row.method for row in found.summaries if row.metric == "own_return"]
     for table, lineup in zip(tables, ("homologue", "mixed"), strict=True):
         side = ""
         checked = 0
@@ -149,7 +149,7 @@ def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
                 continue
             (own,) = [
                 s
-                for s in found.summary
+                for s in found.summaries
                 if (s.method, s.split, s.lineup, s.metric)
                 == (row[0].strip(), side, lineup, "own_return")
             ]
@@ -165,7 +165,7 @@ def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
 def test_it_says_which_differences_exclude_zero(folder: Path, page: Page) -> None:
     rows = [
         row
-        for row in read_crossplay(folder / "crossplay.json").paired
+        for row in read_crossplay(folder / "crossplay.json").differences
         if (row.metric, row.lineup, row.split) == ("own_return", "homologue", "heldout")
     ]
     clear = [row for row in rows if row.low is not None and row.low > 0]
