@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.foraging.args import ForagingArgs, ForagingRules
-from omg.envs.foraging.board import LOAD
+from omg.envs.foraging.game import LOAD
 from omg.opponents import scripts as base
 from omg.opponents.scripts import Script
 from omg.types import BoolArray, FloatArray, IntArray

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from omg.envs.keys import Keys, draw_words, episode_keys
-from omg.envs.native import NativeEnv
+from omg.envs.native import Keys, NativeEnv, draw_words, episode_keys
 from omg.envs.particles.frame import F
 from omg.envs.particles.physics import N_ACTIONS, Doubles, Particles
 from omg.envs.particles.scene import Scene
