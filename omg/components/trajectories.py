@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from omg.components.episodes import EpisodeBatch, Field, Scheme
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.types import EnvSpec
 
 SEAT = "agent_idx"  # the field of an episode with the seat of its one learning agent
@@ -57,35 +57,25 @@ def _per_agent(name: str, spec: Field, value: Tensor) -> bool:
     return spec.group == "agents" or (name == "reward" and value.shape[-1] > 1)
 
 
-def seats_part(batch: EpisodeBatch, seats: Sequence[int]) -> tuple[EpisodeBatch, Tensor]:
-    """Each episode with only some seats, the same in all, and those seats [B, n]."""
-    chosen = torch.tensor(seats, device=batch.device)
+def seats_part(
+    batch: EpisodeBatch, seats: Sequence[int] | None = None
+) -> tuple[EpisodeBatch, Tensor]:
+    """Each episode with only some seats, and those seats [B, n]: the same in all, or (None) the
+    one that learned in it."""
+    chosen = batch[SEAT] if seats is None else torch.tensor(seats, device=batch.device)
+    chosen = chosen.unsqueeze(1) if seats is None else chosen.expand(len(batch), -1)
+    rows = torch.arange(len(batch), device=batch.device).unsqueeze(1)
+    steps = torch.arange(batch.max_seq_length, device=batch.device).unsqueeze(1)
     data: dict[str, Tensor] = {}
     for name, spec in batch.scheme.fields.items():
         value = batch.raw(name)
-        if _per_agent(name, spec, value):
-            value = value.index_select(1 if spec.episode_const else 2, chosen)
+        if _per_agent(name, spec, value) and spec.episode_const:
+            value = value[rows, chosen]
+        elif _per_agent(name, spec, value):
+            value = value[rows.unsqueeze(1), steps, chosen.unsqueeze(1)]
         data[name] = value
-    scheme = some_seats_scheme(batch.scheme, len(seats))
-    part = EpisodeBatch.from_data(scheme, data, batch.filled)
-    return part, chosen.expand(len(batch), -1)
-
-
-def learning_agent_part(batch: EpisodeBatch) -> tuple[EpisodeBatch, Tensor]:
-    """Each episode with only the seat that learned in it, and those seats [B, 1]."""
-    seats = batch[SEAT]
-    rows = torch.arange(len(batch), device=batch.device)
-    data: dict[str, Tensor] = {}
-    for name, spec in batch.scheme.fields.items():
-        value = batch.raw(name)
-        per_agent = _per_agent(name, spec, value)
-        if per_agent and spec.episode_const:
-            value = value[rows, seats].unsqueeze(1)
-        elif per_agent:
-            value = value[rows, :, seats].unsqueeze(2)
-        data[name] = value
-    part = EpisodeBatch.from_data(some_seats_scheme(batch.scheme, 1), data, batch.filled)
-    return part, seats.unsqueeze(1)
+    scheme = some_seats_scheme(batch.scheme, chosen.shape[1])
+    return EpisodeBatch.from_data(scheme, data, batch.filled), chosen
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,7 @@ from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.controllers.team import BasicMAC
 from omg.envs.registry import make_batched
-from omg.functional.packing import Packing
-from omg.functional.returns import td_lambda_targets
+from omg.functional import Packing, td_lambda_targets
 from omg.learners.base import Progress
 from omg.learners.coma_learner import ComaLearner, counterfactual_advantage
 from omg.modules.critics.base import Critic

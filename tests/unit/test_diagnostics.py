@@ -15,7 +15,7 @@ from omg.config.loader import load_command_line
 from omg.controllers.team import MultiModuleMAC
 from omg.envs.registry import make_batched
 from omg.experiment.output import read_metrics
-from omg.functional.subgoals import hit_ratio
+from omg.functional import hit_ratio
 from omg.learners.base import Progress
 from omg.learners.q_learner import OMGLearner
 from omg.modules.opponent_models.omg_am import SubgoalModel, subgoal_hits

@@ -46,7 +46,7 @@ from omg.controllers.team import MultiModuleMAC
 from omg.envs.foraging.env import ForagingEnv
 from omg.envs.registry import make_batched
 from omg.experiment.output import read_metrics
-from omg.functional.subgoals import gaussian_kl
+from omg.functional import gaussian_kl
 from omg.learners import LEARNERS
 from omg.learners.base import Learner, Progress
 from omg.learners.prior import PriorLearner

@@ -17,7 +17,7 @@ from omg.config.schema import Config
 from omg.controllers.team import BasicMAC
 from omg.learners.ppo_learner import PPOLearner
 from omg.learners.q_learner import QLearner, build_mixer
-from omg.modules.agents.mlp import MLPAgent
+from omg.modules.agents.networks import MLPAgent
 from omg.modules.critics.value import CentralCritic
 from omg.modules.mixers import Mixer
 from omg.modules.opponent_models.base import MemorylessModel, ModelRows

@@ -19,7 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.modules.agents.rnn import RNNAgent
+from omg.modules.agents.networks import RNNAgent
 from omg.opponents import pool as pool_module
 from omg.opponents.pool import OpponentPool, PoolMember, draw_heldout, draw_lineups
 from omg.storage.models import save_models

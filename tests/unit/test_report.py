@@ -18,7 +18,7 @@ import pytest
 from omg.config.loader import load_command_line
 from omg.evaluation.curves import band
 from omg.experiment.series import read_curve
-from omg.functional.subgoals import hit_ratio
+from omg.functional import hit_ratio
 from omg.report import collect, render, write_report
 from omg.report.axes import nice_ticks
 from omg.report.charts import thinned

@@ -30,7 +30,7 @@ from omg.envs.worker_handle import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
 from omg.experiment.output import read_metrics
 from omg.experiment.run import Run
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.learners.base import Progress
 from omg.learners.q_learner import QLearner
 from omg.modules.device import choose_device
