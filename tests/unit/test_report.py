@@ -615,7 +615,7 @@ def refused(folder: Path) -> str:
         (
             '{"format": 1, "env": "x", "agents": [{"id": "a", "method": "m", "seed": "b"}], '
             '"opponents": [], "cells": []}',
-            "for 'agents.0.seed'",
+            "for 'seed' of agent 1",
         ),
         (
             '{"format": 1, "env": "x", "agents": [], "opponents": [], "cells": [{"agent": "a", '
@@ -659,7 +659,7 @@ def test_a_value_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     content = crossplay(Shape(methods=("A", "B"), seeds=1))
     content["paired"][0]["low"] = float("nan")
     write_json(tmp_path / "crossplay.json", content)
-    assert "'paired.0.low'" in refused(tmp_path)
+    assert "'low' of paired 1" in refused(tmp_path)
 
 
 def test_metrics_damaged_in_the_middle_are_refused_but_a_cut_last_line_is_not(
