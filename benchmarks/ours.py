@@ -12,8 +12,8 @@ import torch
 
 from benchmarks.clock import now
 from omg.components.episodes import EpisodeBatch, environment_scheme
-from omg.components.replay_buffer import ReplayBuffer
 from omg.components.seeding import SeedTree
+from omg.components.trajectories import ReplayBuffer
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.controllers.team import BasicMAC

@@ -15,9 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.modules.kernels import build, gru, optimiser, qmix
+from omg.modules import device
+from omg.modules.device import load_library
+from omg.modules.kernels import gru, optimiser, qmix
 from omg.modules.kernels import gru as recurrent
-from omg.modules.kernels.build import load_library
 from omg.modules.kernels.gru import GRUCore, gru_kernel
 
 from .small_runs import Runs, saved
@@ -104,7 +105,7 @@ def test_the_layout_of_wider_vectors_computes_the_same(
 ) -> None:
     """Machines with 16 lanes use other tiles; here the compiler makes two halves of them."""
     monkeypatch.setenv("OMG_CACHE", str(tmp_path))
-    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DWIDE"))
+    monkeypatch.setattr(device, "FLAGS", (*device.FLAGS, "-DWIDE"))
     for source, make, test in (
         ("gru.c", gru.GRUKernel, gru._gru_self_test),
         ("qmix.c", qmix.QMixKernel, qmix._self_test),
@@ -145,13 +146,13 @@ def test_a_child_that_was_forked_after_use_computes_too() -> None:
 @needs_compiler
 def test_the_switch_turns_every_kernel_off_and_on_again() -> None:
     loaders = (gru.gru_kernel, qmix.qmix_kernel, gru.stacked_kernel, optimiser.optimiser_kernel)
-    build.use_kernels(False)
+    device.use_kernels(False)
     try:
         for loader in loaders:
             assert loader() == (None, "switched off by use_kernels=False")
         both(32, [3, 2], 4)  # torch's own
     finally:
-        build.use_kernels(True)
+        device.use_kernels(True)
     for loader in loaders:
         assert loader()[0] is not None  # type: ignore[operator]
 
@@ -174,7 +175,7 @@ def test_a_run_with_the_switch_off_uses_none_and_learns_the_same(tmp_path: Path)
             fast = runs.run("qmix", "--rnn_hidden_dim=32", "--run_name=b")
             assert used
         finally:
-            build.use_kernels(True)
+            device.use_kernels(True)
     for name, value in saved(fast).items():
         torch.testing.assert_close(value, saved(slow)[name], atol=1e-4, rtol=1e-3)
 
@@ -184,7 +185,7 @@ def test_a_run_with_the_switch_off_uses_none_and_learns_the_same(tmp_path: Path)
 def test_a_kernel_that_computes_nonsense_is_not_used(
     error: float, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kernel, reason = build.load_kernel("gru.c", gru.GRUKernel, lambda _: error)
+    kernel, reason = device.load_kernel("gru.c", gru.GRUKernel, lambda _: error)
     assert kernel is None
     assert words in reason
     assert words in caplog.text
@@ -195,15 +196,15 @@ def test_a_self_test_that_fails_to_run_falls_back_to_torch() -> None:
     def broken(_: object) -> float:
         raise RuntimeError("no such function")
 
-    kernel, reason = build.load_kernel("gru.c", gru.GRUKernel, broken)
+    kernel, reason = device.load_kernel("gru.c", gru.GRUKernel, broken)
     assert kernel is None
     assert "no such function" in reason
 
 
 def test_the_largest_difference_does_not_hide_what_is_not_a_number() -> None:
     one, other = torch.zeros(3), torch.tensor([0.0, float("nan"), 0.0])
-    assert build.largest_difference([(one, one), (one, other), (one, one)]) != 0.0
-    assert build.largest_difference([(one, one + 2), (one, one)]) == 2.0
+    assert device.largest_difference([(one, one), (one, other), (one, one)]) != 0.0
+    assert device.largest_difference([(one, one + 2), (one, one)]) == 2.0
 
 
 @needs_compiler
@@ -231,7 +232,7 @@ def test_weights_in_double_precision_are_torchs(caplog: pytest.LogCaptureFixture
 
 @needs_compiler
 def test_a_width_the_kernel_does_not_take_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    build._said.discard("a GRU of width 20, which is no multiple of 16")
+    device._said.discard("a GRU of width 20, which is no multiple of 16")
     core = GRUCore(4, 20)
     for _ in range(2):
         three_steps(core, torch.zeros(6, 4))
@@ -304,11 +305,13 @@ def test_without_the_kernel_torch_does_the_work_and_says_why(
 def test_a_changed_header_compiles_the_kernel_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "__file__", str(tmp_path / "build.py"))
+    monkeypatch.setattr(device, "__file__", str(tmp_path / "device.py"))
     monkeypatch.setenv("OMG_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "tiny.c").write_text('#include "tiny.h"\nint number(void) { return NUMBER; }\n')
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "tiny.c").write_text('#include "tiny.h"\nint number(void) { return NUMBER; }\n')
     for number in (3, 4):
-        (tmp_path / "tiny.h").write_text(f"#define NUMBER {number}\n")
+        (folder / "tiny.h").write_text(f"#define NUMBER {number}\n")
         library, _ = load_library.__wrapped__("tiny.c")
         assert library is not None
         assert library.number() == number

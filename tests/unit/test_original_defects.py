@@ -38,9 +38,8 @@ from torch import nn
 
 from omg.cli.train import train
 from omg.components.episodes import EpisodeBatch, environment_scheme
-from omg.components.replay_buffer import ReplayBuffer
 from omg.components.seeding import SeedTree
-from omg.components.trajectories import Trajectories
+from omg.components.trajectories import ReplayBuffer, Trajectories
 from omg.config.loader import load_command_line
 from omg.controllers.team import MultiModuleMAC
 from omg.envs.foraging.env import ForagingEnv
