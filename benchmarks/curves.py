@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks import omg, ours
 from benchmarks.training import CPU, Training, config_of
 from omg.components.episodes import EpisodeBatch, environment_scheme
-from omg.components.replay_buffer import ReplayBuffer
+from omg.components.trajectories import ReplayBuffer
 from omg.controllers.team import MultiModuleMAC
 from omg.envs.registry import make_batched
 from omg.opponents.lineups import LineUp

@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.reference import episode_data as pymarl
 from omg.components.episodes import EpisodeBatch, environment_scheme
-from omg.components.replay_buffer import ReplayBuffer
+from omg.components.trajectories import ReplayBuffer
 from omg.types import EnvSpec
 
 AGENTS, FEATURES, STATE, ACTIONS, STEPS = 8, 80, 168, 14, 120

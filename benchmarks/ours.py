@@ -12,8 +12,8 @@ import torch
 
 from benchmarks.clock import now
 from omg.components.episodes import EpisodeBatch, environment_scheme
-from omg.components.replay_buffer import ReplayBuffer
 from omg.components.seeding import SeedTree
+from omg.components.trajectories import ReplayBuffer
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.controllers.team import BasicMAC
@@ -176,11 +176,14 @@ def gru_passes(*, own: bool) -> float:
     torch.manual_seed(0)
     core, torchs = GRUCore(64, 64), torch.nn.GRU(64, 64)
     inputs = torch.randn(51, 64, 64, requires_grad=True)
-    hidden = torch.zeros(64, 64)
+    hidden, sizes = torch.zeros(64, 64), torch.full((51,), 64)
     times = []
     for _ in range(15):
         start = now()
-        out = core.unroll(inputs, hidden) if own else torchs(inputs, hidden.unsqueeze(0))[0]
+        if own:
+            out = core.unroll_packed(inputs.flatten(0, 1), sizes, hidden)
+        else:
+            out = torchs(inputs, hidden.unsqueeze(0))[0]
         out.sum().backward()
         times.append(now() - start)
     return 1 / median(times[3:])

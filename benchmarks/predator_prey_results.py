@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from benchmarks.algorithms import SEEDS, Job, interval
 from omg.config.loader import read_yaml
+from omg.envs.predator_prey.args import PredatorPreyArgs
 from omg.envs.registry import make_batched
 from omg.evaluation.curves import COLOURS, band, read_curve
-from omg.opponents.scripted_predator_prey import make_script
+from omg.opponents.scripted_predator_prey import MEMORY_DIM, act_together, make_script
 from omg.types import IntArray, Observation, TimeStep
 
 Seen = Observation | TimeStep
@@ -134,17 +135,24 @@ def _assigned(seen: Seen, rng: np.random.Generator) -> IntArray:
     return nearest
 
 
-def _scripts(names: Sequence[str], board: Mapping[str, int]) -> Actions:
+def _scripts(names: Sequence[str], board: PredatorPreyArgs) -> Actions:
     """Predator-Prey: one script per seat."""
     scripts = [make_script(name) for name in names]
-    memories = [script.initial_memory(EPISODES) for script in scripts]
+    memories = [np.zeros((EPISODES, MEMORY_DIM), np.int64) for _ in scripts]
 
     def act(seen: Seen, rng: np.random.Generator) -> IntArray:
         chosen = []
         for seat, script in enumerate(scripts):
             seats = np.full(EPISODES, seat)
-            actions, memories[seat] = script.act(
-                seen.state, seats, seen.avail[:, seat], memories[seat], rng, **board
+            actions, memories[seat] = act_together(
+                [script],
+                np.zeros_like(seats),
+                seen.state,
+                seats,
+                seen.avail[:, seat],
+                memories[seat],
+                rng,
+                board,
             )
             chosen.append(actions)
         return np.stack(chosen, axis=1)
@@ -169,7 +177,7 @@ def play(env_name: str, act: Actions) -> dict[str, float]:
 
 def references() -> dict[str, dict[str, dict[str, float]]]:
     """By part and player."""
-    board = {"n_predators": 3, "n_prey": 1, "n_obstacles": 2}
+    board = PredatorPreyArgs(n_predators=3, n_prey=1, n_obstacles=2)
     spread = {"random": _random, "no action": _still, "assigned": _assigned}
     hunters = ("random", "chase", "ambush", "intercept")
     return {

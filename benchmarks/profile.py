@@ -37,7 +37,7 @@ from benchmarks import omg, spread
 from benchmarks.report import markdown_table, merge_results, plain_table
 from benchmarks.training import Training, config_of, scripted_pool
 from omg.learners.q_learner import QLearner
-from omg.modules.agents.rnn import RNNAgent
+from omg.modules.agents.networks import RNNAgent
 from omg.modules.kernels.gru import GRUCore
 
 PIECES = ("acting", "environment", "storing", "sampling", "update")

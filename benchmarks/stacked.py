@@ -13,7 +13,7 @@ from time import thread_time
 
 import torch
 
-from omg.modules.agents.rnn import RNNAgent
+from omg.modules.agents.networks import RNNAgent
 from omg.modules.agents.stacked import StackedAgents
 from omg.modules.device import tune_allocator
 

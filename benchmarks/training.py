@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from omg.components.episodes import EpisodeBatch
-from omg.components.replay_buffer import ReplayBuffer
 from omg.components.seeding import SeedTree
+from omg.components.trajectories import ReplayBuffer
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.envs.registry import make_batched

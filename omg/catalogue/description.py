@@ -121,7 +121,7 @@ def scripted_players(env: str) -> Iterator[ScriptedPlayer]:
         return
     game = scripted_game(env)
     for name, kind in game.SCRIPTS.items():
-        yield ScriptedPlayer(name, game.make_script(name).role or "", kind.about)
+        yield ScriptedPlayer(name, kind.role or "", kind.about)
 
 
 def _arguments(choice: Choice) -> Iterator[Argument]:

@@ -144,7 +144,7 @@ def _interval(row: dict[str, Any], value: str, low: str, high: str) -> str:
 
 
 def _print_cells(table: Crossplay) -> None:
-    (agent_id, agent), *_ = table.agents.items()
+    agent, *_ = table.agents
     metrics = table.metrics()
     members = {member.id: member for member in table.opponents}
     rows = []
@@ -153,7 +153,8 @@ def _print_cells(table: Crossplay) -> None:
         kind = (member.algorithm, member.skill) if member else ("drawn", "-")
         numbers = [_number(cell.metrics.get(name)) for name in metrics]
         rows.append((cell.opponent, *kind, cell.split, *numbers))
-    title = f"{agent_id}: {agent.model}, trained for {agent.env_steps:,} steps"
+    weights = Path(agent.run, "models", agent.model)
+    title = f"{agent.id}: {weights}, trained for {agent.env_steps:,} steps"
     columns = ("opponent", "algorithm", "skill", "split", *metrics)
     show(*columns, rows=rows, title=title, whole_names=False)
 
@@ -207,15 +208,12 @@ def _print_closing(table: Crossplay, replays: int) -> None:
 def _notes(table: Crossplay) -> list[str]:
     """What a reader of the tables should know."""
     notes = []
-    agents = list(table.agents.values())
     if any(len(ids) == 1 for ids in table.methods().values()):
         notes.append("with one seed an interval covers the choice of opponents only.")
     if any(len(table.columns(split, lineup)) == 1 for split, lineup in table.blocks()):
         notes.append("with one opponent an interval covers the choice of seeds only.")
-    if len({agent.config.gamma for agent in agents}) > 1:
+    if len({agent.gamma for agent in table.agents}) > 1:
         notes.append("discounted_return uses each agent's own gamma, and they differ.")
-    game = agents[0].config.as_dict()["env_args"]
-    other = [m.id for m in table.opponents if m.env_args and dict(m.env_args) != game]
-    if other:
-        notes.append(f"trained with other env_args than the agents: {', '.join(other)}.")
+    if table.strangers:
+        notes.append(f"trained with other env_args than the agents: {', '.join(table.strangers)}.")
     return notes

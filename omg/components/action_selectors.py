@@ -4,6 +4,7 @@ never chosen."""
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -69,39 +70,8 @@ def _sample(probabilities: Tensor, generator: torch.Generator) -> Tensor:
     return (probabilities / draws).argmax(-1)
 
 
-class EpsilonGreedy:
-    """The best action, or with probability ε a uniformly random one."""
-
-    def __init__(
-        self,
-        *,
-        epsilon: DecayThenFlat,
-        temperature: float = 1.0,
-        mask_before_softmax: bool = True,
-    ) -> None:
-        self.epsilon = epsilon
-
-    def select(
-        self,
-        outputs: Tensor,
-        avail: Tensor,
-        *,
-        env_steps: int,
-        greedy: bool,
-        generator: torch.Generator,
-    ) -> Tensor:
-        best = _best(outputs, avail)
-        if greedy:
-            return best
-        explore = torch.rand(best.shape, generator=generator, device=best.device)
-        return torch.where(explore < self.epsilon(env_steps), _uniform(avail, generator), best)
-
-    def metrics(self, env_steps: int) -> dict[str, float]:
-        return {"epsilon": self.epsilon(env_steps)}
-
-
-class Multinomial:
-    """Samples softmax(outputs / temperature) mixed with an ε share of the uniform choice."""
+class Exploring(ABC):
+    """Takes the best action where it shall be greedy, and explores otherwise."""
 
     def __init__(
         self,
@@ -113,6 +83,43 @@ class Multinomial:
         self.epsilon = epsilon
         self.temperature = temperature
         self._mask_first = mask_before_softmax
+
+    def select(
+        self,
+        outputs: Tensor,
+        avail: Tensor,
+        *,
+        env_steps: int,
+        greedy: bool,
+        generator: torch.Generator,
+    ) -> Tensor:
+        if greedy:
+            return _best(outputs, avail)
+        return self._explore(outputs, avail, env_steps, generator)
+
+    @abstractmethod
+    def _explore(
+        self, outputs: Tensor, avail: Tensor, env_steps: int, generator: torch.Generator
+    ) -> Tensor:
+        """Actions of training."""
+
+    def metrics(self, env_steps: int) -> dict[str, float]:
+        return {"epsilon": self.epsilon(env_steps)}
+
+
+class EpsilonGreedy(Exploring):
+    """The best action, or with probability ε a uniformly random one."""
+
+    def _explore(
+        self, outputs: Tensor, avail: Tensor, env_steps: int, generator: torch.Generator
+    ) -> Tensor:
+        best = _best(outputs, avail)
+        explore = torch.rand(best.shape, generator=generator, device=best.device)
+        return torch.where(explore < self.epsilon(env_steps), _uniform(avail, generator), best)
+
+
+class Multinomial(Exploring):
+    """Samples softmax(outputs / temperature) mixed with an ε share of the uniform choice."""
 
     def probabilities(self, outputs: Tensor, avail: Tensor, *, env_steps: int) -> Tensor:
         """(1 - ε) softmax + ε / available actions, zero where unavailable. Masked before the
@@ -129,21 +136,10 @@ class Multinomial:
     def _floor(self, env_steps: int) -> float:
         return self.epsilon(env_steps)
 
-    def select(
-        self,
-        outputs: Tensor,
-        avail: Tensor,
-        *,
-        env_steps: int,
-        greedy: bool,
-        generator: torch.Generator,
+    def _explore(
+        self, outputs: Tensor, avail: Tensor, env_steps: int, generator: torch.Generator
     ) -> Tensor:
-        if greedy:
-            return _best(outputs, avail)
         return _sample(self.probabilities(outputs, avail, env_steps=env_steps), generator)
-
-    def metrics(self, env_steps: int) -> dict[str, float]:
-        return {"epsilon": self._floor(env_steps)}
 
 
 class SoftPolicies(Multinomial):

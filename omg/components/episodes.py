@@ -264,10 +264,6 @@ class EpisodeBatch:
         """Filled slots of every episode, [B]."""
         return self.filled.sum(1)
 
-    def max_t_filled(self) -> int:
-        """Filled slots of the longest episode."""
-        return int(self.lengths.max()) if self.batch_size else 0
-
     def __len__(self) -> int:
         return self.batch_size
 

@@ -11,7 +11,15 @@ import torch
 
 from omg.envs.registry import make_batched
 from omg.evaluation.agent_runs import AgentRun, SeatedAgent, check_pool, read_agent_run, role_of
-from omg.evaluation.crossplay_table import Cell, Crossplay, cell_metrics, permuted_metrics
+from omg.evaluation.crossplay_table import (
+    FORMAT,
+    Agent,
+    Cell,
+    Crossplay,
+    Opponent,
+    cell_metrics,
+    permuted_metrics,
+)
 from omg.evaluation.finetune import Finetuner
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.registry import nearest
@@ -209,15 +217,39 @@ def run_crossplay(
         for cell in play_agent(agent_id, agent, opened, tasks, plan, device=device):
             cells.append(cell)
             on_cell(cell, len(tasks) * len(agents))
+    config = first.config
+    opponents = [m for split in plan.splits for m in opened.members(split)]
+    game = config.as_dict()["env_args"]
     return Crossplay(
-        agents=agents,
-        opponents=tuple(m for split in plan.splits for m in opened.members(split)),
-        cells=tuple(cells),
-        baseline=compared,
+        format=FORMAT,
+        env=config.env,
+        env_args=game,
         episodes=plan.episodes,
         finetune_episodes=plan.finetune_episodes,
         seed=plan.seed,
         greedy=plan.greedy,
+        agents=tuple(_described(agent_id, agent) for agent_id, agent in agents.items()),
+        opponents=tuple(
+            Opponent(m.id, m.run, m.algorithm, m.seed, m.skill, m.split) for m in opponents
+        ),
+        cells=tuple(cells),
+        baseline=compared,
+        strangers=tuple(m.id for m in opponents if m.env_args and dict(m.env_args) != game),
+    )
+
+
+def _described(agent_id: str, agent: AgentRun) -> Agent:
+    config = agent.config
+    return Agent(
+        id=agent_id,
+        method=agent.method,
+        seed=config.seed,
+        run=str(agent.folder),
+        config=config.name,
+        am_model=config.am_model,
+        env_steps=agent.env_steps,
+        model=agent.model.name,
+        gamma=config.gamma,
     )
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, FiniteFloat
 
-from omg.evaluation.agent_runs import AgentRun
 from omg.evaluation.statistics import compare, summarise
-from omg.opponents.pool import LineupMode, PoolMember, Split
 from omg.runners.testing import TestResult
 
-FORMAT = 1
+FORMAT: Literal[1] = 1
+Number: TypeAlias = FiniteFloat | None  # None where a value was not finite
 # What the environment and the rollout call it -> what it is called here.
 RENAMED = {"own_discounted_return": "discounted_return", "battle_won": "win_rate"}
 FIRST = ("own_return", "discounted_return", "return", "ep_length", "win_rate")
@@ -50,43 +50,113 @@ def permuted_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
+class Agent:
+    """A trained agent."""
+
+    id: str
+    method: str
+    seed: int | None = None
+    run: str = ""
+    config: str = ""
+    am_model: str = ""
+    env_steps: int | None = None
+    model: str = ""  # the folder of its weights
+    gamma: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opponent:
+    """A member of a pool."""
+
+    id: str
+    run: str
+    algorithm: str
+    seed: int | None
+    skill: str
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """What one agent did against one opponent, or against drawn line-ups of one side."""
 
     agent: str
     opponent: str
-    lineup: LineupMode
-    split: Split
+    lineup: str
+    split: str
     episodes: int
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, Number]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A method's metric over its seeds and opponents, with 95 % intervals."""
+
+    method: str
+    split: str
+    lineup: str
+    metric: str
+    mean: Number
+    mean_low: Number = None
+    mean_high: Number = None
+    iqm: Number = None
+    iqm_low: Number = None
+    iqm_high: Number = None
+    agents: int = 0
+    opponents: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """A method minus a baseline on equal opponents, with a 95 % interval; `same_seeds`: seed by
+    seed."""
+
+    method: str
+    baseline: str
+    split: str
+    lineup: str
+    metric: str
+    difference: Number
+    low: Number = None
+    high: Number = None
+    same_seeds: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossplay:
-    """All cells of some agents (by id) and opponents."""
+    """All cells of some agents and opponents: the content of crossplay.json. What was compared
+    when that was written is in `summaries` and `differences`."""
 
-    agents: Mapping[str, AgentRun]
-    opponents: tuple[PoolMember, ...]
-    cells: tuple[Cell, ...]
-    baseline: str
-    episodes: int
-    finetune_episodes: int
-    seed: int
+    format: Literal[1]
+    env: str
+    env_args: Mapping[str, Any] = field(default_factory=dict)
+    episodes: int = 0
+    finetune_episodes: int = 0
+    seed: int = 0
     greedy: bool = True
+    agents: tuple[Agent, ...]
+    opponents: tuple[Opponent, ...]
+    cells: tuple[Cell, ...]
+    summaries: Annotated[tuple[Summary, ...], Field(alias="summary")] = ()
+    differences: Annotated[tuple[Paired, ...], Field(alias="paired")] = ()
+    # Of a table that was just played:
+    baseline: str = ""
+    strangers: tuple[str, ...] = ()  # opponents that were trained with other env_args
     files: tuple[Path, ...] = ()  # where it was written
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell, e.g. for `pandas.DataFrame(table.rows())`."""
         members = {member.id: member for member in self.opponents}
+        agents = {agent.id: agent for agent in self.agents}
         rows = []
         for cell in self.cells:
-            agent, member = self.agents[cell.agent], members.get(cell.opponent)
+            agent, member = agents[cell.agent], members.get(cell.opponent)
             values = {name: cell.metrics.get(name, "") for name in self.metrics()}
             rows.append(
                 {
                     "agent": cell.agent,
                     "method": agent.method,
-                    "seed": agent.config.seed,
+                    "seed": agent.seed,
                     "split": cell.split,
                     "lineup": cell.lineup,
                     "opponent": cell.opponent,
@@ -101,12 +171,12 @@ class Crossplay:
 
     def methods(self) -> dict[str, list[str]]:
         """Ids of the agents by method, in the order given, seeds ascending."""
-        found: dict[str, list[str]] = {agent.method: [] for agent in self.agents.values()}
-        for agent_id in sorted(self.agents, key=lambda a: self.agents[a].config.seed):
-            found[self.agents[agent_id].method].append(agent_id)
+        found: dict[str, list[str]] = {agent.method: [] for agent in self.agents}
+        for agent in sorted(self.agents, key=lambda agent: agent.seed or 0):
+            found[agent.method].append(agent.id)
         return found
 
-    def blocks(self) -> list[tuple[Split, LineupMode]]:
+    def blocks(self) -> list[tuple[str, str]]:
         """Sides and kinds of line-up that were played."""
         return list(dict.fromkeys((cell.split, cell.lineup) for cell in self.cells))
 
@@ -114,14 +184,14 @@ class Crossplay:
         """Names of everything measured."""
         return usual_order(list(dict.fromkeys(n for cell in self.cells for n in cell.metrics)))
 
-    def columns(self, split: Split, lineup: LineupMode) -> list[str]:
+    def columns(self, split: str, lineup: str) -> list[str]:
         """Opponents of a block."""
         return list(
             dict.fromkeys(c.opponent for c in self.cells if (c.split, c.lineup) == (split, lineup))
         )
 
     def matrix(
-        self, agents: Sequence[str], split: Split, lineup: LineupMode, metric: str
+        self, agents: Sequence[str], split: str, lineup: str, metric: str
     ) -> NDArray[np.float64]:
         """Values [agents, opponents]; not a number where a cell lacks it."""
         block = [c for c in self.cells if (c.split, c.lineup) == (split, lineup)]
@@ -136,9 +206,9 @@ class Crossplay:
 
     def seeds(self, method: str) -> list[int]:
         """Seeds of a method, in the order of its agents."""
-        return [self.agents[agent].config.seed for agent in self.methods()[method]]
+        return sorted(agent.seed or 0 for agent in self.agents if agent.method == method)
 
-    def _tables(self) -> Iterator[tuple[tuple[str, Split, LineupMode, str], NDArray[np.float64]]]:
+    def _tables(self) -> Iterator[tuple[tuple[str, str, str, str], NDArray[np.float64]]]:
         """Complete matrices by (method, side, line-up, metric)."""
         for split, lineup in self.blocks():
             for metric in self.metrics():
@@ -152,22 +222,14 @@ class Crossplay:
         rows = []
         for (method, split, lineup, metric), values in self._tables():
             found = summarise(values)
-            rows.append(
-                {
-                    "method": method,
-                    "split": split,
-                    "lineup": lineup,
-                    "metric": metric,
-                    "mean": found.mean.value,
-                    "mean_low": found.mean.low,
-                    "mean_high": found.mean.high,
-                    "iqm": found.iqm.value,
-                    "iqm_low": found.iqm.low,
-                    "iqm_high": found.iqm.high,
-                    "agents": found.rows,
-                    "opponents": found.columns,
-                }
+            mean, iqm = found.mean, found.iqm
+            row = Summary(
+                *(method, split, lineup, metric),
+                *(mean.value, mean.low, mean.high),
+                *(iqm.value, iqm.low, iqm.high),
+                *(found.rows, found.columns),
             )
+            rows.append(asdict(row))
         return rows
 
     def paired(self, baseline: str = "") -> list[dict[str, Any]]:
@@ -185,71 +247,18 @@ class Crossplay:
                 method_seeds=self.seeds(method),
                 baseline_seeds=self.seeds(baseline),
             )
-            rows.append(
-                {
-                    "method": method,
-                    "baseline": baseline,
-                    "split": split,
-                    "lineup": lineup,
-                    "metric": metric,
-                    "difference": found.value.value,
-                    "low": found.value.low,
-                    "high": found.value.high,
-                    "same_seeds": found.same_seeds,
-                }
+            value = found.value
+            row = Paired(
+                *(method, baseline, split, lineup, metric),
+                *(value.value, value.low, value.high),
+                found.same_seeds,
             )
+            rows.append(asdict(row))
         return rows
 
     def as_dict(self) -> dict[str, Any]:
         """The content of crossplay.json."""
-        config = next(iter(self.agents.values())).config
-        return {
-            "format": FORMAT,
-            "env": config.env,
-            "env_args": config.as_dict()["env_args"],
-            "episodes": self.episodes,
-            "finetune_episodes": self.finetune_episodes,
-            "seed": self.seed,
-            "greedy": self.greedy,
-            "agents": [_agent_row(agent_id, agent) for agent_id, agent in self.agents.items()],
-            "opponents": [_opponent_row(member) for member in self.opponents],
-            "cells": [
-                {
-                    "agent": c.agent,
-                    "opponent": c.opponent,
-                    "lineup": c.lineup,
-                    "split": c.split,
-                    "episodes": c.episodes,
-                    "metrics": dict(c.metrics),
-                }
-                for c in self.cells
-            ],
-            "summary": self.summary(),
-            "paired": self.paired(),
-        }
-
-
-def _agent_row(agent_id: str, agent: AgentRun) -> dict[str, Any]:
-    config = agent.config
-    return {
-        "id": agent_id,
-        "method": agent.method,
-        "seed": config.seed,
-        "run": str(agent.folder),
-        "config": config.name,
-        "am_model": config.am_model,
-        "env_steps": agent.env_steps,
-        "model": agent.model.name,
-        "gamma": config.gamma,
-    }
-
-
-def _opponent_row(member: PoolMember) -> dict[str, Any]:
-    return {
-        "id": member.id,
-        "run": member.run,
-        "algorithm": member.algorithm,
-        "seed": member.seed,
-        "skill": member.skill,
-        "split": member.split,
-    }
+        content = asdict(self)
+        for name in ("summaries", "differences", "baseline", "strangers", "files"):
+            del content[name]
+        return {**content, "summary": self.summary(), "paired": self.paired()}

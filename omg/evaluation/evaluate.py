@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from omg.evaluation.agent_runs import AgentRun
 from omg.evaluation.crossplay import (
     CrossplayPlan,
     LineupChoice,
@@ -87,7 +88,7 @@ def crossplay(
     )
     folders = [run.folder if isinstance(run, SavedRun) else Path(run) for run in runs]
     named = pool.path if isinstance(pool, OpponentPool) else pool
-    read_agents(folders, which)  # what is no agent is refused before a folder is made
+    agents = read_agents(folders, which)  # what is no agent is refused before a folder is made
     folder = None if out is None else prepare_folder(Path(out))
     table = run_crossplay(folders, named, plan, baseline=baseline, on_cell=on_cell)
     if folder is None:
@@ -95,28 +96,27 @@ def crossplay(
     written = write_tables(table, folder)
     check_metric(table, metric)  # refused when the numbers are safe
     written.append(draw_heat_map(table, folder / "crossplay.png", metric=metric))
-    written += _replays(table, named, seed, folder / "replays", replays)
+    written += _replays(table, agents, named, folder / "replays", replays)
     return replace(table, files=tuple(written))
 
 
-def _replays(table: Crossplay, pool: str | Path, seed: int, folder: Path, count: int) -> list[Path]:
+def _replays(
+    table: Crossplay,
+    agents: Mapping[str, AgentRun],
+    pool: str | Path,
+    folder: Path,
+    count: int,
+) -> list[Path]:
     """Replays of each method's first agent, against held-out opponents where there are any."""
-    first, *_ = table.agents.values()
-    if not count or first.config.env != ENV:
+    if not count or table.env != ENV:
         return []
     clear_replays(folder)
-    opened = open_pool(pool, first)
-    members = opened.members("heldout") or table.opponents
+    opened = open_pool(pool, next(iter(agents.values())))
+    members = opened.members("heldout") or opened.members()
     return [
         path
         for agent_id, *_ in table.methods().values()
         for path in write_subgoal_replays(
-            agent_id,
-            table.agents[agent_id],
-            opened,
-            members,
-            folder,
-            count=count,
-            seed=seed,
+            agent_id, agents[agent_id], opened, members, folder, count=count, seed=table.seed
         )
     ]

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from omg.components.replay_buffer import ReplayBuffer
+from omg.components.trajectories import ReplayBuffer
 from omg.evaluation.agent_runs import SeatedAgent
 from omg.experiment.learning import Counters, EffectiveNumbers, Learning
 from omg.experiment.trained import load_optimiser

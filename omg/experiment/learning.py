@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from omg.components.episodes import EpisodeBatch
-from omg.components.replay_buffer import ReplayBuffer
+from omg.components.trajectories import ReplayBuffer
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.learners.base import Learner, Metrics, Progress

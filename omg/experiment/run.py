@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from omg.components.episodes import Scheme
-from omg.components.replay_buffer import ReplayBuffer
 from omg.components.seeding import SeedTree
+from omg.components.trajectories import ReplayBuffer
 from omg.config.schema import Config
 from omg.controllers import Controller
 from omg.envs import BatchedEnv, make_batched

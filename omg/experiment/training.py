@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from omg.components.episodes import EpisodeBatch
-from omg.components.replay_buffer import ReplayBuffer
+from omg.components.trajectories import ReplayBuffer
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.experiment.learning import Counters, EffectiveNumbers, Learning

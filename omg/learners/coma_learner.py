@@ -12,8 +12,7 @@ from omg.components.episodes import EpisodeBatch
 from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
-from omg.functional.packing import Packing
-from omg.functional.returns import following_transition, gather_actions, td_lambda_targets
+from omg.functional import Packing, following_transition, gather_actions, td_lambda_targets
 from omg.learners.base import (
     Learner,
     Metrics,

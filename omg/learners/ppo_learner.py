@@ -18,8 +18,7 @@ from omg.components.running_stats import RunningStats
 from omg.components.trajectories import Sequences, Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
-from omg.functional.packing import Packing
-from omg.functional.returns import gather_actions, generalised_advantages
+from omg.functional import Packing, gather_actions, generalised_advantages
 from omg.learners.base import (
     Metrics,
     Optimisers,

@@ -18,8 +18,13 @@ from omg.components.episodes import EpisodeBatch
 from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
-from omg.functional.returns import gather_actions, next_action_values, td_targets
-from omg.functional.subgoals import max_over_available, mean_over_available
+from omg.functional import (
+    gather_actions,
+    max_over_available,
+    mean_over_available,
+    next_action_values,
+    td_targets,
+)
 from omg.learners.base import (
     Metrics,
     Optimisers,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from omg.components.episodes import EpisodeBatch
-from omg.functional.returns import UNAVAILABLE, gather_actions, td_targets
+from omg.functional import UNAVAILABLE, gather_actions, td_targets
 from omg.learners.base import Metrics, Progress
 from omg.learners.capabilities import Capabilities
 from omg.learners.model_training import Lesson

@@ -13,8 +13,7 @@ from omg.components.action_selectors import DecayThenFlat
 from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.team import TeamMAC
-from omg.functional.packing import Packing
-from omg.functional.subgoals import select_subgoal
+from omg.functional import Packing, select_subgoal
 from omg.learners.base import Metrics, Progress
 from omg.learners.model_training import Alternatives, Lesson, ModelTraining, ValuesAlternatives
 from omg.learners.prior import find_prior, load_prior

@@ -1,16 +1,185 @@
-"""What the configuration says about the machine: device, threads, kernels, memory."""
+"""What the machine offers: device, threads, memory; and our C kernels, compiled with the system's
+compiler on first use and kept."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import hashlib
+import logging
+import math
+import os
 import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import torch
+from torch import Tensor
 
 from omg.config.schema import Config
-from omg.modules.kernels.build import use_kernels
 from omg.types import OmgError
+
+log = logging.getLogger("omg.kernels")
+K = TypeVar("K")
+Found: TypeAlias = "tuple[K | None, str]"  # a kernel or None, and where it is from or why not
+
+_switch = {"on": True}
+_said: set[str] = set()
+
+TOLERANCE = 1e-4  # of a self-test
+# No -ffast-math: rounding by a magic constant must stay as written.
+FLAGS = (
+    *("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno"),
+    *("-fPIC", "-shared", "-std=gnu11"),
+)
+
+
+def _cpu() -> str:
+    """What -march=native depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return "".join(line for line in lines[:40] if line.startswith(("model", "flags")))
+    except OSError:
+        return platform.processor()
+
+
+def _cache() -> Path:
+    root = os.environ.get("OMG_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "omg-marl"
+
+
+def _torch_openmp() -> Path | None:
+    """The OpenMP library torch itself uses, so that both share one pool of threads."""
+    folders = [Path(torch.__file__).parent / "lib", Path(torch.__file__).parents[1] / "torch.libs"]
+    for folder in folders:
+        for path in sorted(folder.glob("libgomp*.so*")):
+            return path
+    return None
+
+
+def _headers(source: Path) -> list[Path]:
+    """What a source may include; a change there must compile it anew."""
+    return sorted(source.parent.glob("*.h"))
+
+
+def _compile(compiler: str, source: Path, target: Path, flags: tuple[str, ...]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, suffix=".so")
+    os.close(handle)
+    try:
+        command = [compiler, *flags, str(source), "-o", name]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+        os.replace(name, target)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
+    """Where a tensor's numbers lie; the tensor must live as long as it is used."""
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+
+
+def pointers(tensors: Iterable[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    """An array of them."""
+    found = [tensor.data_ptr() for tensor in tensors]
+    return (ctypes.c_void_p * len(found))(*found)
+
+
+@functools.cache
+def load_library(source_name: str) -> tuple[ctypes.CDLL | None, str]:
+    """The compiled library, or None and the reason why there is none."""
+    if os.environ.get("OMG_KERNELS", "1") == "0":
+        return None, "switched off by OMG_KERNELS=0"
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if compiler is None:
+        return None, "no C compiler found"
+    source = Path(__file__).with_name("kernels") / source_name
+    openmp = _torch_openmp()
+    flags = (*FLAGS, "-fopenmp") if openmp else FLAGS
+    try:
+        version = subprocess.run(
+            [compiler, "--version"], check=True, capture_output=True, text=True, timeout=20
+        ).stdout
+        texts = [path.read_text(encoding="utf-8") for path in (source, *_headers(source))]
+        parts = [*texts, version, _cpu(), " ".join(flags)]
+        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
+        target = _cache() / f"{source.stem}-{key}.so"
+        if not target.exists():
+            _compile(compiler, source, target, flags)
+        if openmp:
+            ctypes.CDLL(str(openmp), mode=ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(str(target)), f"compiled by {version.splitlines()[0]}"
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        detail = getattr(error, "stderr", "") or str(error)
+        last = (detail.strip().splitlines() or [type(error).__name__])[-1]
+        return None, f"could not be built: {last}"
+
+
+def use_kernels(on: bool) -> None:
+    """The configuration's switch `use_kernels`, for this process."""
+    _switch["on"] = on
+
+
+def load_kernel(
+    source: str, make: Callable[[ctypes.CDLL], K], self_test: Callable[[K], float]
+) -> Found[K]:
+    """A kernel after its self-test (its largest difference to torch), or None and the reason. A
+    reason is logged once, however many kernels it keeps from being used."""
+    library, reason = load_library(source)
+    if library is not None:
+        try:
+            kernel = make(library)
+            with torch.inference_mode(False):
+                error = self_test(kernel)
+        except Exception as fault:  # whatever it is, torch can do the work
+            error, reason = math.inf, f"the self-test of {source} failed: {fault}"
+        else:
+            if error <= TOLERANCE:
+                return kernel, reason
+            reason = f"the self-test of {source} was off by {error:.2g}"
+    say_once(reason)
+    return None, reason
+
+
+def say_once(reason: str) -> None:
+    """Why a kernel is not used, in the log, however often it is not."""
+    if reason not in _said:
+        _said.add(reason)
+        log.warning("Fast kernels are not used (%s); torch does the same, slower.", reason)
+
+
+def largest_difference(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Of a self-test; not a number where one of the tensors holds such a thing."""
+    return float(torch.stack([(a - b).detach().abs().max() for a, b in pairs]).max())
+
+
+def plain(*tensors: Tensor) -> bool:
+    """Whether the kernels can read these: floats of 32 bits on the CPU, without gaps."""
+    return all(
+        t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors
+    )
+
+
+def agreed(*facts: bool) -> None:
+    """Shapes are checked before a pointer is handed on."""
+    if not all(facts):
+        raise ValueError("the shapes of inputs and weights do not fit together")
+
+
+def switched(load: Callable[[], Found[K]]) -> Callable[[], Found[K]]:
+    """Loads once per process, and gives nothing while `use_kernels` is off."""
+    loaded = functools.cache(load)
+
+    @functools.wraps(load)
+    def kernel() -> Found[K]:
+        return loaded() if _switch["on"] else (None, "switched off by use_kernels=False")
+
+    return kernel
 
 
 def set_up_torch(config: Config) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from omg.components.episodes import EpisodeBatch, Field
 from omg.components.seeding import SeedTree
-from omg.components.trajectories import SEAT, Trajectories, learning_agent_part, seats_part
+from omg.components.trajectories import SEAT, Trajectories, seats_part
 from omg.opponents.players import LINEUP, Players
 from omg.opponents.pool_manifest import PoolMember
 from omg.policies.inputs import Carry
@@ -300,4 +300,4 @@ class OneLearns(LineUp):
         return carry["seat"].unsqueeze(1)
 
     def trajectories(self, batch: EpisodeBatch) -> Trajectories:
-        return Trajectories.of(batch, *learning_agent_part(batch))
+        return Trajectories.of(batch, *seats_part(batch))

@@ -194,7 +194,7 @@ class ScriptGroup(PlayerGroup):
         self._game = scripted_game(env)
         self._board = self._game.board_of(env_args)
         self._scripts = [self._game.make_script(s.name, noise=s.noise) for s in scripts]
-        self._width = max(script.memory_dim for script in self._scripts)
+        self._width = self._game.MEMORY_DIM
 
     def initial_carry(self, lead: tuple[int, int]) -> Tensor:
         return torch.zeros(*lead, self._width, dtype=torch.int64)
@@ -211,7 +211,7 @@ class ScriptGroup(PlayerGroup):
             rows.avail.cpu().numpy(),
             carry.numpy(),
             np.random.default_rng(seed),
-            **self._board,
+            self._board,
         )
         return torch.from_numpy(actions), torch.from_numpy(memory)
 
@@ -222,7 +222,7 @@ class ScriptGroup(PlayerGroup):
             rows.state.cpu().numpy(),
             rows.seats.numpy(),
             carry.numpy(),
-            **self._board,
+            self._board,
         )
         return torch.from_numpy(found)
 

@@ -195,7 +195,7 @@ class OpponentPool:
             env_steps=None,
             common_reward=None,
             env=known,
-            roles=() if script.role is None else (script.role,),
+            roles=() if script.kind.role is None else (script.kind.role,),
             script=ScriptSpec(name, float(noise)),
         )
         return self._add([(member, None)], split)[0]

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from omg.config.loader import read_yaml
@@ -21,10 +20,9 @@ from omg.opponents.pool_manifest import (
     WEIGHTS,
     PoolMember,
     check_same_game,
-    explain,
     member_folder,
 )
-from omg.storage.files import load_tensors, new_folder, read_json
+from omg.storage.files import checked, load_tensors, new_folder, read_json
 from omg.storage.models import META, OBS_FORMAT, OF_PLAYERS, UNSAID, saved_steps
 from omg.types import OmgError
 
@@ -142,15 +140,12 @@ def _member_of(source: Path, run: str, word: str) -> PoolMember:
         **{key: meta[key] for key in _FROM_META if key in meta},
         "roles": (meta.get("policy") or {}).get("roles", []),
     }
-    try:
-        member = TypeAdapter(PoolMember).validate_json(json.dumps(content))
-    except ValidationError as error:
-        raise OmgError(f"{source / META} {explain(error, '')}") from error
+    advice = "It was written by another version; use a run of this one."
+    member = checked(PoolMember, json.dumps(content), source / META, advice)
     lacking = [key for key in SHAPES if key not in member.shapes]
     if lacking or steps is None:
         raise OmgError(
-            f"{source / META} does not tell {', '.join(lacking) or 'env_steps'}. It was written "
-            "by another version; use a run of this one."
+            f"{source / META} does not tell {', '.join(lacking) or 'env_steps'}. {advice}"
         )
     return member
 

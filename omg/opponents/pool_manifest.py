@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import re
-import socket
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict
 
-from omg.registry import nearest
-from omg.storage.files import write_text, writing
+from omg.storage.files import read_checked, write_text, writing
+from omg.storage.locks import release_lock, take_lock
 from omg.storage.models import OBS_FORMAT, other_meaning
 from omg.types import OmgError
 
@@ -74,18 +71,11 @@ class _Manifest:
 def read_manifest(folder: Path) -> tuple[PoolMember, ...]:
     """The members a pool lists, each checked."""
     path = folder / MANIFEST
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError) as error:
+    if not path.is_file():
         raise OmgError(
             f"{folder} is not a pool (no {MANIFEST} in it). Make one: omg pool add {folder} <run>."
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise OmgError(f"{path} cannot be read: {error}. Check the file.") from error
-    try:
-        members = TypeAdapter(_Manifest).validate_json(text).members
-    except ValidationError as error:
-        raise OmgError(f"{path} {explain(error, text)}") from error
+        )
+    members = read_checked(_Manifest, path, "Restore it.").members
     for member_id, count in Counter(m.id for m in members).items():
         if count > 1:
             raise OmgError(f"{path} lists '{member_id}' {count} times. Keep one of them.")
@@ -111,26 +101,6 @@ def write_manifest(folder: Path, members: Sequence[PoolMember]) -> None:
     write_text(folder / MANIFEST, json.dumps(content, indent=2) + "\n")
 
 
-def explain(error: ValidationError, text: str) -> str:
-    """The first thing wrong with a manifest, as the end of a sentence."""
-    problem = error.errors(include_url=False)[0]
-    where = [str(part) for part in problem["loc"]]
-    if problem["type"] == "json_invalid":
-        return f"is damaged ({problem['msg']}). Restore it."
-    if where == ["format"]:
-        found = json.loads(text).get("format")
-        return f"has format {found}, this version reads {FORMAT}. Use the version that wrote it."
-    key = where[-1] if where else "the whole file"
-    place = f" of member {int(where[1]) + 1}" if len(where) > 1 and where[0] == "members" else ""
-    if problem["type"] == "unexpected_keyword_argument":
-        known = [f.name for kind in (_Manifest, PoolMember) for f in dataclasses.fields(kind)]
-        return f"has an unknown field '{key}'{place}{nearest(key, known) or '. Remove it.'}"
-    if problem["type"] == "missing":
-        return f"lacks the field '{key}'{place}. Add it."
-    expected = str(problem["msg"]).removeprefix("Input should be ")
-    return f"has {problem['input']!r} for '{key}'{place}. Expected: {expected}."
-
-
 def _is_plain(name: str) -> bool:
     """Whether a name is safe as the name of a folder."""
     return re.fullmatch(r"[\w+-][\w.+-]*", name) is not None
@@ -143,57 +113,22 @@ def member_folder(pool: Path, member_id: str) -> Path:
 
 @contextlib.contextmanager
 def pool_lock(folder: Path, *, timeout: float = 30.0) -> Iterator[None]:
-    """Only one process changes a pool at a time; a lock left by a dead one is explained."""
+    """Only one process changes a pool at a time."""
     path = folder / ".pool.lock"
     if not folder.is_dir():
         raise OmgError(f"{folder} is not a folder. Check the path.")
-    me = f"process {os.getpid()} on {socket.gethostname()}"
-    deadline = time.monotonic() + timeout
-    abandoned = ""
-    while True:
-        try:
-            with writing(path):
-                descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-        except OmgError as error:
-            if not isinstance(error.__cause__, FileExistsError):
-                raise
-        else:
-            break
-        owner = ""
-        with contextlib.suppress(OSError):
-            owner = path.read_text(encoding="utf-8")
-        # Seen twice: an owner that ends properly removes its lock first.
-        if owner and owner == abandoned:
-            raise OmgError(
-                f"{folder} is locked by {owner}, which no longer runs. Delete {path} and try again."
-            )
-        abandoned = owner if _is_gone(owner) else ""
-        if time.monotonic() > deadline:
-            raise OmgError(
-                f"{folder} has been locked by {owner or 'another process'} for {timeout:g} s. Try "
-                f"again, or delete {path} if that process is gone."
-            )
-        time.sleep(0.02)
+
+    def refusal(owner: str) -> str:
+        return (
+            f"{folder} has been locked by {owner} for {timeout:g} s. Try again when it has ended."
+        )
+
+    with writing(path):
+        lock = take_lock(path, refusal, timeout=timeout)
     try:
-        with writing(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(me)
         yield
     finally:
-        path.unlink(missing_ok=True)
-
-
-def _is_gone(owner: str) -> bool:
-    """Whether a lock's owner was a process of this machine that has ended."""
-    match = re.fullmatch(r"process (\d+) on (.*)", owner)
-    if match is None or match[2] != socket.gethostname():
-        return False
-    try:
-        os.kill(int(match[1]), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
+        release_lock(path, lock)
 
 
 def check_same_game(member: PoolMember, members: Sequence[PoolMember], pool: Path) -> None:

@@ -5,7 +5,7 @@ A row is one copy and one seat to act for. R rows, P predators, Q prey, K obstac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from omg.envs.predator_prey.args import (
     PREDATOR,
     PREY,
     SIZE,
+    PredatorPreyArgs,
 )
 from omg.types import BoolArray, FloatArray, IntArray
 
@@ -42,21 +43,13 @@ class Scene:
     obstacles: Doubles  # [R, K, 2]
 
     @classmethod
-    def read(
-        cls,
-        state: FloatArray,
-        seats: IntArray,
-        *,
-        n_predators: int,
-        n_prey: int,
-        n_obstacles: int,
-    ) -> Scene:
+    def read(cls, state: FloatArray, seats: IntArray, args: PredatorPreyArgs) -> Scene:
         """From states [R, S]: x, y, vx, vy of each agent, then x, y of each obstacle."""
-        agents = n_predators + n_prey
-        if state.ndim != 2 or state.shape[1] != 4 * agents + 2 * n_obstacles:
+        agents, n_predators, n_obstacles = args.n_agents, args.n_predators, args.n_obstacles
+        if state.ndim != 2 or state.shape[1] != args.state_dim:
             raise ValueError(
                 f"States of {agents} agents and {n_obstacles} obstacles must be "
-                f"[R, {4 * agents + 2 * n_obstacles}], not {state.shape}."
+                f"[R, {args.state_dim}], not {state.shape}."
             )
         numbers = state.astype(np.float64)
         everybody = numbers[:, : 4 * agents].reshape(len(state), agents, 4)
@@ -73,15 +66,7 @@ class Scene:
 
     def rows(self, chosen: IntArray) -> Scene:
         """Some of the rows."""
-        return Scene(
-            place=self.place[chosen],
-            velocity=self.velocity[chosen],
-            is_prey=self.is_prey[chosen],
-            seats=self.seats[chosen],
-            predators=self.predators[chosen],
-            prey=self.prey[chosen],
-            obstacles=self.obstacles[chosen],
-        )
+        return Scene(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
     @property
     def own(self) -> Doubles:

@@ -3,179 +3,130 @@
 A committing player chooses a food at the episode's start, and again when that food is gone; it
 walks there and loads, waiting for help where it is too weak. Foods that all players together
 could not lift are chosen last. Ties go to the nearest food, then to the first row by row.
+
+A row is one copy and one seat to act for. R rows, F food slots, N players.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omg.envs.foraging.args import ForagingArgs
-from omg.opponents.foraging_walk import (
-    CLOCK,
-    MEMORY_DIM,
-    STOOD,
-    TARGET,
-    WAITED,
-    WANTED,
-    Field,
-    walk,
-)
-from omg.registry import nearest
-from omg.types import BoolArray, FloatArray, IntArray, OmgError
+from omg.envs.foraging.args import ForagingArgs, ForagingRules
+from omg.envs.foraging.game import LOAD
+from omg.opponents import scripts as base
+from omg.opponents.scripts import Script
+from omg.types import BoolArray, FloatArray, IntArray
 
-# The food with the smallest number is chosen, [R, F].
-Preference = Callable[[Field], IntArray]
+NONE = 0
+# Rows and columns that north, south, west and east (actions 1 to 4) lead to.
+DIRECTIONS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
-# How much longer each seat waits than the one before: two who give up at once would swap.
-_SEAT_PATIENCE = 4
+# Columns of the memory, one of which is unused. Cells are stored plus one, so that 0 means none.
+# The clock counts steps: it is the same for all players of an episode, so that they take turns.
+TARGET, STOOD, WANTED, _, CLOCK = range(5)
+MEMORY_DIM = 5
+
+# Steps after which a player prefers the other side, so that nobody walks in circles for ever.
+_HABIT = 11
+# What a step costs, cheapest first; a step that a neighbour may be about to allow beats a detour.
+_CLOSER, _PUSH, _WAIT, _ASIDE, _AWAY, _BACK, _BLOCKED = 0, 16, 32, 48, 64, 256, 1024
 _HOPELESS = 1 << 50
 _MISSING = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """Which food a scripted player goes for; None: it acts at random."""
+class Field:
+    """The situation of every row, as integers."""
 
-    about: str
-    prefers: Preference | None
-    commits: bool = True
+    rows: int
+    cols: int
+    seats: IntArray  # [R]
+    food_row: IntArray  # [R, F], -1 where food is missing
+    food_col: IntArray  # [R, F]
+    food_level: IntArray  # [R, F], 0 where food is missing
+    player_row: IntArray  # [R, N]
+    player_col: IntArray  # [R, N]
+    player_level: IntArray  # [R, N]
+    row: IntArray  # [R], of the row's own player
+    col: IntArray  # [R]
+    level: IntArray  # [R]
+    others: BoolArray  # [R, N], every player but the row's own
+
+    @classmethod
+    def read(cls, state: FloatArray, seats: IntArray, rules: ForagingRules) -> Field:
+        """From states [R, S]: (row, col, level) of each food, then of each player."""
+        n_foods = rules.max_num_food
+        if state.ndim != 2 or state.shape[1] <= 3 * n_foods or state.shape[1] % 3:
+            raise ValueError(
+                f"States of {n_foods} foods must be [R, 3 * (foods + players)], not {state.shape}."
+            )
+        things = state.astype(np.int64).reshape(len(state), -1, 3)
+        foods, players = things[:, :n_foods], things[:, n_foods:]
+        own = players[np.arange(len(state)), seats]
+        return cls(
+            rows=rules.rows,
+            cols=rules.cols,
+            seats=seats,
+            food_row=foods[..., 0],
+            food_col=foods[..., 1],
+            food_level=foods[..., 2],
+            player_row=players[..., 0],
+            player_col=players[..., 1],
+            player_level=players[..., 2],
+            row=own[:, 0],
+            col=own[:, 1],
+            level=own[:, 2],
+            others=np.arange(players.shape[1]) != seats[:, None],
+        )
+
+    @property
+    def cell(self) -> IntArray:
+        """The number of the own cell plus one, [R]."""
+        return self.row * self.cols + self.col + 1
+
+    @property
+    def food_cell(self) -> IntArray:
+        """The number of each food's cell plus one, 0 where food is missing, [R, F]."""
+        cells = self.food_row * self.cols + self.food_col + 1
+        return np.where(self.food_level > 0, cells, 0)
+
+    @property
+    def distance(self) -> IntArray:
+        """Steps from the own player to each food, as if nothing were in the way, [R, F]."""
+        rows = np.abs(self.food_row - self.row[:, None])
+        distance: IntArray = rows + np.abs(self.food_col - self.col[:, None])
+        return distance
+
+    @property
+    def player_distance(self) -> IntArray:
+        """The same from every player, [R, N, F]."""
+        rows = np.abs(self.food_row[:, None] - self.player_row[:, :, None])
+        cols = np.abs(self.food_col[:, None] - self.player_col[:, :, None])
+        distance: IntArray = rows + cols
+        return distance
+
+    @property
+    def beside(self) -> BoolArray:
+        """Which player stands beside which food, [R, N, F]."""
+        beside: BoolArray = (self.player_distance == 1) & (self.food_level > 0)[:, None]
+        return beside
+
+
+# The food with the smallest number is chosen, [R, F].
+Preference = Callable[[Field], IntArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """A scripted player for many rows at once; all it remembers is in `memory` [R, memory_dim].
+class Kind(base.Kind):
+    """Which food a scripted player goes for; None: it acts at random."""
 
-    Rows of `memory` must be zero when an episode starts. With `patience`, a player that waits in
-    vain beside its food while another waits beside a different one goes there after that many
-    steps (lower seats first), so that committed players can finish a game among themselves.
-    """
-
-    memory_dim: ClassVar[int] = MEMORY_DIM
-
-    name: str
-    kind: Kind
-    noise: float = 0.0  # probability of a uniformly random available action
-    patience: int | None = None  # None: never gives a target up
-
-    @property
-    def role(self) -> None:
-        """All foragers are alike."""
-
-    def initial_memory(self, n_rows: int) -> IntArray:
-        """The memory at an episode's start, [R, M]."""
-        return np.zeros((n_rows, self.memory_dim), np.int64)
-
-    def act(
-        self,
-        state: FloatArray,
-        seats: IntArray,
-        avail: BoolArray,
-        memory: IntArray,
-        rng: np.random.Generator,
-        *,
-        rows: int,
-        cols: int,
-        n_foods: int,
-    ) -> tuple[IntArray, IntArray]:
-        """Actions [R] and the memory for the next step.
-
-        The generator is used only with `noise` or by `random`, as many draws for every row.
-        """
-        field = Field.read(state, seats, rows=rows, cols=cols, n_foods=n_foods)
-        if self.kind.prefers is None:
-            draws = rng.random(avail.shape)
-            return _random_action(avail, draws), np.zeros_like(memory)
-        after = np.zeros_like(memory)
-        target, after[:, WAITED] = self._aim(self.kind.prefers, field, memory)
-        actions, wanted = walk(field, target, avail, memory)
-        possible = avail[np.arange(len(actions)), actions]
-        actions = np.where(possible, actions, avail.argmax(axis=1))
-        after[:, TARGET] = target
-        after[:, STOOD] = field.cell
-        after[:, WANTED] = np.where(possible, wanted, 0)
-        after[:, CLOCK] = memory[:, CLOCK] + 1
-        if self.noise > 0:
-            draws = rng.random((avail.shape[0], avail.shape[1] + 1))
-            noisy = draws[:, 0] < self.noise
-            actions = np.where(noisy, _random_action(avail, draws[:, 1:]), actions)
-            # What chance did says nothing about the way ahead.
-            after[:, [STOOD, WANTED]] *= ~noisy[:, None]
-        return actions, after
-
-    def target(
-        self,
-        state: FloatArray,
-        seats: IntArray,
-        memory: IntArray,
-        *,
-        rows: int,
-        cols: int,
-        n_foods: int,
-    ) -> IntArray:
-        """The cell (row, col) that `act` goes for with this state and memory, -1 for none, [R, 2].
-
-        Pass the memory that `act` is given, not the one it returns (without `patience` both do).
-        """
-        if self.kind.prefers is None:
-            return np.full((len(state), 2), -1)
-        field = Field.read(state, seats, rows=rows, cols=cols, n_foods=n_foods)
-        cell = self._aim(self.kind.prefers, field, memory)[0]
-        return np.where(cell[:, None] > 0, np.stack(np.divmod(cell - 1, cols), axis=1), -1)
-
-    def _aim(
-        self, prefers: Preference, field: Field, memory: IntArray
-    ) -> tuple[IntArray, IntArray]:
-        """The target's cell [R] (plus one, 0 for none), and how long it was waited for in vain."""
-        foods = field.food_cell
-        best = _least(field, prefers(field) * (field.rows + field.cols) + field.distance)
-        waited = np.zeros(len(foods), np.int64)
-        if not self.kind.commits:
-            return best, waited
-        remembered = memory[:, TARGET]
-        there = (foods == remembered[:, None]) & (remembered > 0)[:, None]
-        target = np.where(there.any(axis=1), remembered, best)
-        if self.patience is None:
-            return target, waited
-        elsewhere = _waiting_elsewhere(field, target)
-        vain = elsewhere.any(axis=1)
-        waited = np.where(vain, memory[:, WAITED] + 1, 0)
-        gives_up = vain & (waited > self.patience + _SEAT_PATIENCE * field.seats)
-        helping = _least(field, np.where(elsewhere, field.distance, _HOPELESS))
-        return np.where(gives_up, helping, target), np.where(gives_up, 0, waited)
-
-
-def _least(field: Field, numbers: IntArray) -> IntArray:
-    """The cell [R] (plus one) of the food with the smallest number, what can be lifted first."""
-    together = field.player_level.sum(axis=1, keepdims=True)
-    numbers = numbers + np.where(field.food_level > together, _HOPELESS, 0)
-    numbers = np.where(field.food_level > 0, numbers, _MISSING)
-    slot = numbers.argmin(axis=1)
-    cell: IntArray = field.food_cell[np.arange(len(slot)), slot]
-    return cell
-
-
-def _waiting_elsewhere(field: Field, target: IntArray) -> BoolArray:
-    """Foods [R, F] that others stand beside, where the own target waits for more help."""
-    beside = field.beside
-    mine = (field.food_cell == target[:, None]) & (target > 0)[:, None]
-    strength = (beside * field.player_level[:, :, None]).sum(axis=1)
-    own_side = field.distance == 1
-    in_vain = (mine & own_side & (strength < field.food_level)).any(axis=1)
-    together = field.player_level.sum(axis=1, keepdims=True)
-    others_there = (beside & field.others[:, :, None]).any(axis=1)
-    waiting: BoolArray = others_there & ~mine & (field.food_level <= together) & in_vain[:, None]
-    return waiting
-
-
-def _random_action(avail: BoolArray, draws: NDArray[np.float64]) -> IntArray:
-    """A uniformly random available action: the largest of independent draws wins."""
-    action: IntArray = np.where(avail, draws, -1.0).argmax(axis=1)
-    return action
+    prefers: Preference | None
+    commits: bool = True
 
 
 def _to_others(field: Field) -> IntArray:
@@ -259,104 +210,188 @@ SCRIPTS: dict[str, Kind] = {
     ),
     "random": Kind(about="no food: any available action", prefers=None, commits=False),
 }
-COMMITTED: tuple[str, ...] = tuple(name for name, kind in SCRIPTS.items() if kind.commits)
+
+
+def make_script(name: str, *, noise: float = 0.0) -> Script[Kind]:
+    """A scripted player by its name in SCRIPTS."""
+    return base.make_script(name, SCRIPTS, what="scripted forager", noise=noise)
+
+
+def board_of(env_args: Mapping[str, Any]) -> ForagingRules:
+    """What players have to know of the game, from a run's env_args."""
+    return ForagingArgs.parse(env_args).resolve()
 
 
 def act_together(
-    scripts: Sequence[Script],
+    scripts: Sequence[Script[Kind]],
     members: IntArray,
     state: FloatArray,
     seats: IntArray,
     avail: BoolArray,
     memory: IntArray,
     rng: np.random.Generator,
-    *,
-    rows: int,
-    cols: int,
-    n_foods: int,
+    board: ForagingRules,
 ) -> tuple[IntArray, IntArray]:
-    """`Script.act` of many rows, each played by scripts[members[row]]: kinds that differ only in
-    what they prefer walk in one call."""
-    alike: dict[tuple[bool, bool, float, int | None], list[int]] = {}
+    """Actions [R] and the memory for the next step, of rows played by scripts[members[row]].
+
+    Kinds that differ only in what they prefer walk in one call. The generator is used only with
+    `noise` or by `random`, as many draws for every row.
+    """
+    alike: dict[tuple[bool, bool, float], list[int]] = {}
     for number in np.unique(members).tolist():
-        kind, script = scripts[number].kind, scripts[number]
-        key = (kind.prefers is None, kind.commits, script.noise, script.patience)
+        script = scripts[number]
+        key = (script.kind.prefers is None, script.kind.commits, script.noise)
         alike.setdefault(key, []).append(number)
     actions = np.zeros(len(members), np.int64)
     after = np.zeros_like(memory)
-    for numbers in alike.values():
-        chosen = np.isin(members, numbers).nonzero()[0]
-        one = _joined([scripts[number] for number in numbers], numbers, members[chosen])
-        actions[chosen], after[chosen] = one.act(
-            state[chosen],
-            seats[chosen],
-            avail[chosen],
-            memory[chosen],
-            rng,
-            rows=rows,
-            cols=cols,
-            n_foods=n_foods,
-        )
+    for (is_random, _, noise), numbers in alike.items():
+        rows = np.isin(members, numbers).nonzero()[0]
+        possible = avail[rows]
+        if is_random:
+            actions[rows] = _random_action(possible, rng.random(possible.shape))
+            continue
+        field = Field.read(state[rows], seats[rows], board)
+        target = _aim(scripts, members[rows], field, memory[rows])
+        chosen, kept = _go(field, target, possible, memory[rows])
+        if noise > 0:
+            draws = rng.random((len(rows), possible.shape[1] + 1))
+            noisy = draws[:, 0] < noise
+            chosen = np.where(noisy, _random_action(possible, draws[:, 1:]), chosen)
+            # What chance did says nothing about the way ahead.
+            kept[:, [STOOD, WANTED]] *= ~noisy[:, None]
+        actions[rows], after[rows] = chosen, kept
     return actions, after
 
 
-def _joined(scripts: Sequence[Script], numbers: Sequence[int], members: IntArray) -> Script:
-    """One script in which every row prefers what its own kind does."""
-    first = scripts[0]
-    if first.kind.prefers is None or len(scripts) == 1:
-        return first
-
-    def prefers(field: Field) -> IntArray:
-        out = np.zeros(field.food_cell.shape, np.int64)
-        for script, number in zip(scripts, numbers, strict=True):
-            assert script.kind.prefers is not None
-            out = np.where((members == number)[:, None], script.kind.prefers(field), out)
-        return out
-
-    return replace(first, name="several", kind=replace(first.kind, prefers=prefers))
-
-
-def board_of(env_args: Mapping[str, Any]) -> dict[str, int]:
-    """The keyword arguments of `act`, `target` and `act_together`, from a run's env_args."""
-    rules = ForagingArgs.parse(env_args).resolve()
-    return {"rows": rules.rows, "cols": rules.cols, "n_foods": rules.max_num_food}
-
-
 def headings(
-    scripts: Sequence[Script],
+    scripts: Sequence[Script[Kind]],
     members: IntArray,
     state: FloatArray,
     seats: IntArray,
     memory: IntArray,
-    *,
-    rows: int,
-    cols: int,
-    n_foods: int,
+    board: ForagingRules,
 ) -> FloatArray:
     """The food each row goes for (row, column, level), [R, 3]; its own place if for none."""
+    field = Field.read(state, seats, board)
+    target = _aim(scripts, members, field, memory)[:, None]
+    there = (field.food_cell == target) & (target > 0)
     things = state.reshape(len(state), -1, 3)
-    found: FloatArray = things[np.arange(len(seats)), n_foods + seats].copy()
-    for number in np.unique(members).tolist():
-        chosen = (members == number).nonzero()[0]
-        cell = scripts[number].target(
-            state[chosen], seats[chosen], memory[chosen], rows=rows, cols=cols, n_foods=n_foods
-        )
-        foods = things[chosen, :n_foods]
-        there = (foods[..., :2] == cell[:, None]).all(-1) & (cell >= 0).all(-1)[:, None]
-        row, slot = there.nonzero()
-        found[chosen[row]] = foods[row, slot]
+    found: FloatArray = things[np.arange(len(seats)), board.max_num_food + seats].copy()
+    row, slot = there.nonzero()
+    found[row] = things[row, slot]
     return found
 
 
-def make_script(name: str, *, noise: float = 0.0, patience: int | None = None) -> Script:
-    """A scripted player by its name in SCRIPTS."""
-    if name not in SCRIPTS:
-        raise OmgError(
-            f"There is no scripted forager called '{name}'{nearest(name, SCRIPTS) or '.'} "
-            f"Choose one of: {', '.join(sorted(SCRIPTS))}."
-        )
-    if not 0.0 <= noise <= 1.0:
-        raise OmgError(f"`noise` is {noise}. Choose a probability between 0 and 1.")
-    if patience is not None and patience < 0:
-        raise OmgError(f"`patience` is {patience}. Choose a number of steps from 0, or None.")
-    return Script(name=name, kind=SCRIPTS[name], noise=noise, patience=patience)
+def _aim(
+    scripts: Sequence[Script[Kind]], members: IntArray, field: Field, memory: IntArray
+) -> IntArray:
+    """The cell of the food that each row goes for, plus one, 0 for none, [R]."""
+    numbers = np.zeros(field.food_cell.shape, np.int64)
+    commits, aimless = np.zeros((2, len(members)), np.bool_)
+    for number in np.unique(members).tolist():
+        mine, kind = members == number, scripts[number].kind
+        if kind.prefers is None:
+            aimless |= mine
+            continue
+        numbers = np.where(mine[:, None], kind.prefers(field), numbers)
+        commits |= mine & kind.commits
+    best = _least(field, numbers * (field.rows + field.cols) + field.distance)
+    remembered = memory[:, TARGET]
+    there = ((field.food_cell == remembered[:, None]) & (remembered > 0)[:, None]).any(axis=1)
+    return np.where(aimless, 0, np.where(commits & there, remembered, best))
+
+
+def _go(
+    field: Field, target: IntArray, avail: BoolArray, memory: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Available actions [R] towards the targets, and the memory for the next step."""
+    actions, wanted = _walk(field, target, avail, memory)
+    possible = avail[np.arange(len(actions)), actions]
+    after = np.zeros_like(memory)
+    after[:, TARGET] = target
+    after[:, STOOD] = field.cell
+    after[:, WANTED] = np.where(possible, wanted, 0)
+    after[:, CLOCK] = memory[:, CLOCK] + 1
+    return np.where(possible, actions, avail.argmax(axis=1)), after
+
+
+def _least(field: Field, numbers: IntArray) -> IntArray:
+    """The cell [R] (plus one) of the food with the smallest number, what can be lifted first."""
+    together = field.player_level.sum(axis=1, keepdims=True)
+    numbers = numbers + np.where(field.food_level > together, _HOPELESS, 0)
+    numbers = np.where(field.food_level > 0, numbers, _MISSING)
+    slot = numbers.argmin(axis=1)
+    cell: IntArray = field.food_cell[np.arange(len(slot)), slot]
+    return cell
+
+
+def _random_action(avail: BoolArray, draws: NDArray[np.float64]) -> IntArray:
+    """A uniformly random available action: the largest of independent draws wins."""
+    action: IntArray = np.where(avail, draws, -1.0).argmax(axis=1)
+    return action
+
+
+def _walk(
+    field: Field, target: IntArray, avail: BoolArray, memory: IntArray
+) -> tuple[IntArray, IntArray]:
+    """One step towards a target cell [R] (plus one; 0 for none), or loading beside it.
+
+    Returns the actions [R] and, plus one, the cells [R] that the rows want to enter (0: none).
+    """
+    gap = (target - 1) // field.cols - field.row, (target - 1) % field.cols - field.col
+    offsets: IntArray = np.array([row * field.cols + col for row, col in DIRECTIONS])
+    cells = field.cell[:, None] + offsets
+    cost = _way(gap, field.seats + memory[:, CLOCK] // _HABIT)
+    enterable = avail[:, 1:5]
+    occupied, parked = _neighbours(field, cells)
+    # Still beside the cell it wanted: someone stands there, or wanted it as well.
+    refused = enterable & (memory[:, WANTED, None] == cells)
+    my_turn = (memory[:, CLOCK] % field.others.shape[1] == field.seats)[:, None]
+    blocked = (
+        ~enterable | parked | (occupied & (cost >= _ASIDE)) | (refused & (occupied | ~my_turn))
+    )
+    came_from = memory[:, STOOD, None] == cells
+    cost += _PUSH * occupied + _BACK * came_from
+    cost = np.where(blocked, _BLOCKED, cost)
+
+    side = cost.argmin(axis=1)
+    # Rather than go a longer way, let the one whose turn it is have a cell that several want.
+    contested = (refused & ~occupied & ~my_turn).any(axis=1)
+    moving = cost.min(axis=1) < np.where(contested, _WAIT, _BLOCKED)
+    beside = np.abs(gap[0]) + np.abs(gap[1]) == 1
+    walking = (target > 0) & ~beside
+    moving &= walking
+    actions = np.where(moving, side + 1, np.where(beside & (target > 0), LOAD, NONE))
+    wanted = np.where(moving, cells[np.arange(len(side)), side], memory[:, WANTED] * contested)
+    return actions, np.where(walking, wanted, 0)
+
+
+def _way(gap: tuple[IntArray, IntArray], habit: IntArray) -> IntArray:
+    """What the four directions cost on an empty field, the longer axis first, [R, 4]."""
+    rows, cols = gap
+    vertical = np.abs(rows) >= np.abs(cols)
+    cost = np.empty((len(habit), 4), np.int64)
+    for side, (down, right) in enumerate(DIRECTIONS):
+        along = rows * down + cols * right
+        closer = np.where(vertical == bool(down), _CLOSER, _CLOSER + 4)
+        aside = np.where((rows if down else cols) == 0, _ASIDE, _AWAY)
+        # By habit, ties go one way or the other: two who meet do not dodge alike for long.
+        order = np.where(habit % 2 == 1, 3 - side, side)
+        cost[:, side] = np.where(along > 0, closer, aside) + order
+    return cost
+
+
+def _neighbours(field: Field, cells: IntArray) -> tuple[BoolArray, BoolArray]:
+    """Whether another player stands on the four cells around, and whether it seems to stay there.
+
+    Whoever stands beside food stays, by all appearances; others may move on or swap places.
+    """
+    others = np.where(field.others, field.player_row * field.cols + field.player_col + 1, 0)
+    waits: BoolArray = np.asarray(field.beside.any(axis=2))
+    occupied = np.zeros(cells.shape, np.bool_)
+    parked = np.zeros(cells.shape, np.bool_)
+    for player in range(others.shape[1]):
+        there = others[:, player, None] == cells
+        occupied |= there
+        parked |= there & waits[:, player, None]
+    return occupied, parked

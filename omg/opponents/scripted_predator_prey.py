@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from omg.envs.predator_prey.args import MAX_SPEED, PREDATOR, PREY, PredatorPreyArgs
+from omg.opponents import scripts as base
 from omg.opponents.predator_prey_steer import (
     Doubles,
     Scene,
@@ -21,8 +22,8 @@ from omg.opponents.predator_prey_steer import (
     round_obstacles,
     steer,
 )
-from omg.registry import nearest
-from omg.types import BoolArray, FloatArray, IntArray, OmgError
+from omg.opponents.scripts import Script
+from omg.types import BoolArray, FloatArray, IntArray
 
 MEMORY_DIM = 1
 # Goals [R, 4] (x, y and velocity) and the memory for the next step [R].
@@ -42,124 +43,47 @@ _CORNERS = _INSIDE * np.array([[-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """Where a scripted agent heads to, and the role it plays (None: every role)."""
+class Kind(base.Kind):
+    """Where a scripted agent heads to."""
 
-    about: str
-    role: str | None
     aim: Aim | None  # None: it acts at random
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """A scripted agent for many rows at once; all it remembers is in `memory` [R, memory_dim].
-
-    Rows of `memory` must be zero when an episode starts.
-    """
-
-    memory_dim: ClassVar[int] = MEMORY_DIM
-
-    name: str
-    kind: Kind
-    noise: float = 0.0  # probability of a uniformly random available action
-
-    @property
-    def role(self) -> str | None:
-        """The role it plays; None: every role."""
-        return self.kind.role
-
-    def initial_memory(self, n_rows: int) -> IntArray:
-        """The memory at an episode's start, [R, M]."""
-        return np.zeros((n_rows, self.memory_dim), np.int64)
-
-    def act(
-        self,
-        state: FloatArray,
-        seats: IntArray,
-        avail: BoolArray,
-        memory: IntArray,
-        rng: np.random.Generator,
-        *,
-        n_predators: int,
-        n_prey: int,
-        n_obstacles: int,
-    ) -> tuple[IntArray, IntArray]:
-        """Actions [R] and the memory for the next step.
-
-        The generator is used only with `noise` or by `random`, as many draws for every row.
-        """
-        return act_together(
-            [self],
-            np.zeros(len(state), np.int64),
-            state,
-            seats,
-            avail,
-            memory,
-            rng,
-            n_predators=n_predators,
-            n_prey=n_prey,
-            n_obstacles=n_obstacles,
-        )
-
-    def target(
-        self,
-        state: FloatArray,
-        seats: IntArray,
-        memory: IntArray,
-        *,
-        n_predators: int,
-        n_prey: int,
-        n_obstacles: int,
-    ) -> FloatArray:
-        """Where `act` heads to with this state and memory, as features of an agent [R, 4]: x, y and
-        the velocity of what is pursued, else 0. The own features if it acts at random."""
-        scene = Scene.read(
-            state, seats, n_predators=n_predators, n_prey=n_prey, n_obstacles=n_obstacles
-        )
-        _check_role(self, scene)
-        return _aim(self, scene, memory[:, 0])[0].astype(np.float32)
-
-
-def _aim(script: Script, scene: Scene, memory: IntArray) -> tuple[Doubles, IntArray]:
-    if script.kind.aim is None:
-        return scene.own, np.zeros_like(memory)
-    return script.kind.aim(scene, memory)
-
-
-def _check_role(script: Script, scene: Scene) -> None:
-    if script.role is not None and (scene.is_prey != (script.role == PREY)).any():
-        raise ValueError(f"Script '{script.name}' plays {script.role} and no other seat.")
+def _aims(
+    scripts: Sequence[Script[Kind]], members: IntArray, scene: Scene, memory: IntArray
+) -> tuple[Doubles, IntArray]:
+    """Kind by kind: goals [R, 4], and the memory for the next step."""
+    goal, after = scene.own, np.zeros_like(memory)
+    for number in np.unique(members).tolist():
+        script = scripts[number]
+        chosen = (members == number).nonzero()[0]
+        part, role = scene.rows(chosen), script.kind.role
+        if role is not None and (part.is_prey != (role == PREY)).any():
+            raise ValueError(f"Script '{script.name}' plays {role} and no other seat.")
+        if script.kind.aim is not None:
+            goal[chosen], after[chosen, 0] = script.kind.aim(part, memory[chosen, 0])
+    return goal, after
 
 
 def act_together(
-    scripts: Sequence[Script],
+    scripts: Sequence[Script[Kind]],
     members: IntArray,
     state: FloatArray,
     seats: IntArray,
     avail: BoolArray,
     memory: IntArray,
     rng: np.random.Generator,
-    *,
-    n_predators: int,
-    n_prey: int,
-    n_obstacles: int,
+    board: PredatorPreyArgs,
 ) -> tuple[IntArray, IntArray]:
-    """`Script.act` of many rows, each played by scripts[members[row]]: goals kind by kind, the
-    steering in one call."""
-    scene = Scene.read(
-        state, seats, n_predators=n_predators, n_prey=n_prey, n_obstacles=n_obstacles
-    )
-    goal = np.zeros((len(members), 4))
-    after = np.zeros_like(memory)
-    noise = np.zeros(len(members))
-    for number in np.unique(members).tolist():
-        script = scripts[number]
-        chosen = (members == number).nonzero()[0]
-        part = scene.rows(chosen)
-        _check_role(script, part)
-        goal[chosen], after[chosen, 0] = _aim(script, part, memory[chosen, 0])
-        noise[chosen] = 1.0 if script.kind.aim is None else script.noise
+    """Actions [R] and the memory for the next step, of rows played by scripts[members[row]]:
+    goals kind by kind, the steering in one call.
+
+    The generator is used only with `noise` or by `random`, as many draws for every row.
+    """
+    scene = Scene.read(state, seats, board)
+    goal, after = _aims(scripts, members, scene, memory)
     actions = steer(scene, round_obstacles(scene, goal[:, :2]), avail)
+    noise = np.array([1.0 if s.kind.aim is None else s.noise for s in scripts])[members]
     if noise.any():
         draws = rng.random((avail.shape[0], avail.shape[1] + 1))
         chance = np.where(avail, draws[:, 1:], -1.0).argmax(axis=1)
@@ -279,53 +203,29 @@ SCRIPTS: dict[str, Kind] = {
         aim=_corner,
     ),
     "orbit": Kind(about="round the centre, in one direction", role=PREY, aim=_orbit),
-    "random": Kind(about="nowhere: any available action", role=None, aim=None),
+    "random": Kind(about="nowhere: any available action", aim=None),
 }
 
 
 def headings(
-    scripts: Sequence[Script],
+    scripts: Sequence[Script[Kind]],
     members: IntArray,
     state: FloatArray,
     seats: IntArray,
     memory: IntArray,
-    *,
-    n_predators: int,
-    n_prey: int,
-    n_obstacles: int,
+    board: PredatorPreyArgs,
 ) -> FloatArray:
-    """`Script.target` of many rows, each played by scripts[members[row]], [R, 4]."""
-    found = np.zeros((len(members), 4), np.float32)
-    for number in np.unique(members).tolist():
-        chosen = (members == number).nonzero()[0]
-        found[chosen] = scripts[number].target(
-            state[chosen],
-            seats[chosen],
-            memory[chosen],
-            n_predators=n_predators,
-            n_prey=n_prey,
-            n_obstacles=n_obstacles,
-        )
-    return found
+    """Where each row heads to, as features of an agent [R, 4]: x, y and the velocity of what is
+    pursued, else 0. The own features if it acts at random."""
+    scene = Scene.read(state, seats, board)
+    return _aims(scripts, members, scene, memory)[0].astype(np.float32)
 
 
-def scripts_of(role: str) -> tuple[str, ...]:
-    """The names of the scripts that may play a role."""
-    return tuple(name for name, kind in SCRIPTS.items() if kind.role in (role, None))
+def board_of(env_args: Mapping[str, Any]) -> PredatorPreyArgs:
+    """What players have to know of the game, from a run's env_args."""
+    return PredatorPreyArgs.parse(env_args)
 
 
-def board_of(env_args: Mapping[str, Any]) -> dict[str, int]:
-    """The keyword arguments of `act`, `target` and `act_together`, from a run's env_args."""
-    return PredatorPreyArgs.parse(env_args).board
-
-
-def make_script(name: str, *, noise: float = 0.0) -> Script:
+def make_script(name: str, *, noise: float = 0.0) -> Script[Kind]:
     """A scripted agent by its name in SCRIPTS."""
-    if name not in SCRIPTS:
-        raise OmgError(
-            f"There is no scripted predator or prey called '{name}'"
-            f"{nearest(name, SCRIPTS) or '.'} Choose one of: {', '.join(sorted(SCRIPTS))}."
-        )
-    if not 0.0 <= noise <= 1.0:
-        raise OmgError(f"`noise` is {noise}. Choose a probability between 0 and 1.")
-    return Script(name=name, kind=SCRIPTS[name], noise=noise)
+    return base.make_script(name, SCRIPTS, what="scripted predator or prey", noise=noise)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -18,47 +19,69 @@ _MODULES = {
 }
 
 
-class Script(Protocol):
-    """A player; what it remembers of an episode is zeros at its start, [R, memory_dim]."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What a game's scripts of one name do, in words; games add how."""
 
-    @property
-    def memory_dim(self) -> int: ...
+    about: str
+    role: str | None = None  # the role it plays; None: any
 
-    @property
-    def role(self) -> str | None:
-        """The role it plays; None: any."""
+
+K = TypeVar("K", bound=Kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script(Generic[K]):
+    """A player of a kind; what it remembers of an episode is zeros at its start."""
+
+    name: str
+    kind: K
+    noise: float = 0.0  # probability of a uniformly random available action
+
+
+def make_script(name: str, kinds: Mapping[str, K], *, what: str, noise: float) -> Script[K]:
+    """A game's script by name, checked."""
+    if name not in kinds:
+        raise OmgError(
+            f"There is no {what} called '{name}'{nearest(name, kinds) or '.'} "
+            f"Choose one of: {', '.join(sorted(kinds))}."
+        )
+    if not 0.0 <= noise <= 1.0:
+        raise OmgError(f"`noise` is {noise}. Choose a probability between 0 and 1.")
+    return Script(name=name, kind=kinds[name], noise=noise)
 
 
 class ScriptedGame(Protocol):
-    """A module of scripted players. `board` is what they have to know of the game's sizes."""
+    """A module of scripted players. A board is what they have to know of the game."""
 
-    SCRIPTS: Mapping[str, Any]
+    SCRIPTS: Mapping[str, Kind]
+    MEMORY_DIM: int
 
-    def make_script(self, name: str, *, noise: float = 0.0) -> Script: ...
+    def make_script(self, name: str, *, noise: float = 0.0) -> Script[Any]: ...
 
-    def board_of(self, env_args: Mapping[str, Any]) -> dict[str, int]: ...
+    def board_of(self, env_args: Mapping[str, Any]) -> Any: ...
 
     def act_together(
         self,
-        scripts: Sequence[Any],
+        scripts: Sequence[Script[Any]],
         members: IntArray,
         state: FloatArray,
         seats: IntArray,
         avail: BoolArray,
         memory: IntArray,
         rng: np.random.Generator,
-        **board: int,
+        board: Any,
     ) -> tuple[IntArray, IntArray]:
         """Actions [R] and the memory for the next step, of rows played by scripts[members[r]]."""
 
     def headings(
         self,
-        scripts: Sequence[Any],
+        scripts: Sequence[Script[Any]],
         members: IntArray,
         state: FloatArray,
         seats: IntArray,
         memory: IntArray,
-        **board: int,
+        board: Any,
     ) -> FloatArray:
         """Where each row is heading to, as features of an agent [R, W]; its own if nowhere."""
 

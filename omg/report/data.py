@@ -7,16 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from omg.evaluation.crossplay_table import Crossplay, Opponent
 from omg.experiment.series import Curve
 from omg.registry import nearest
-from omg.report.formats import (
-    CrossPlay,
-    Opponent,
-    Replay,
-    read_crossplay,
-    read_pool,
-    read_replay,
-)
+from omg.report.formats import Replay, read_crossplay, read_pool, read_replay
 from omg.report.metrics import played_name
 from omg.report.runs import RunRecord, find_runs, read_run
 from omg.types import OmgError
@@ -36,7 +30,7 @@ class ReportData:
     methods: tuple[str, ...]  # in the order of their colours
     agents: tuple[RunRecord, ...]
     priors: tuple[RunRecord, ...]
-    crossplay: CrossPlay | None
+    crossplay: Crossplay | None
     opponents: tuple[Opponent, ...]
     opponent_runs: Mapping[str, RunRecord]  # by the folder's name
     replays: tuple[tuple[str, Replay], ...]  # with the file's name
@@ -108,7 +102,7 @@ def _read_runs(sources: Sequence[Path], notes: list[str]) -> list[RunRecord]:
     return records
 
 
-def _one_crossplay(sources: Sequence[Path]) -> CrossPlay | None:
+def _one_crossplay(sources: Sequence[Path]) -> Crossplay | None:
     files = [path for source in sources if (path := source / "crossplay.json").is_file()]
     if len(files) > 1:
         raise OmgError(
@@ -133,7 +127,7 @@ def _replays(sources: Sequence[Path], notes: list[str]) -> list[tuple[str, Repla
     return replays[:MAX_REPLAYS]
 
 
-def _opponents(sources: Sequence[Path], crossplay: CrossPlay | None) -> tuple[Opponent, ...]:
+def _opponents(sources: Sequence[Path], crossplay: Crossplay | None) -> tuple[Opponent, ...]:
     """Those that were played, else those of the pool."""
     if crossplay and crossplay.opponents:
         return crossplay.opponents
@@ -144,7 +138,7 @@ def _opponents(sources: Sequence[Path], crossplay: CrossPlay | None) -> tuple[Op
     return ()
 
 
-def _named_like(crossplay: CrossPlay | None, runs: Sequence[RunRecord]) -> list[RunRecord]:
+def _named_like(crossplay: Crossplay | None, runs: Sequence[RunRecord]) -> list[RunRecord]:
     """Runs called as the cross-play table calls them; with their task where there are several."""
     names = {}
     for agent in crossplay.agents if crossplay else ():
@@ -161,19 +155,19 @@ def _named_like(crossplay: CrossPlay | None, runs: Sequence[RunRecord]) -> list[
     return named
 
 
-def _methods(agents: Sequence[RunRecord], crossplay: CrossPlay | None) -> tuple[str, ...]:
+def _methods(agents: Sequence[RunRecord], crossplay: Crossplay | None) -> tuple[str, ...]:
     played = [agent.method for agent in crossplay.agents] if crossplay else []
     return tuple(dict.fromkeys([*played, *(run.method for run in agents)]))
 
 
-def _title(agents: Sequence[RunRecord], crossplay: CrossPlay | None) -> str:
+def _title(agents: Sequence[RunRecord], crossplay: Crossplay | None) -> str:
     tasks = dict.fromkeys(run.task for run in agents)
     if not tasks and crossplay:
         tasks = {str(crossplay.env_args.get("key") or crossplay.env): None}
     return " and ".join(tasks) or "Replays"
 
 
-def _metric(asked: str, agents: Sequence[RunRecord], crossplay: CrossPlay | None) -> str:
+def _metric(asked: str, agents: Sequence[RunRecord], crossplay: Crossplay | None) -> str:
     known = {name for run in agents for name in run.curves}
     played = {name for cell in crossplay.cells for name in cell.metrics} if crossplay else set()
     if asked:

@@ -2,109 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
-from pydantic import FiniteFloat, TypeAdapter, ValidationError
+from pydantic import FiniteFloat
 
+from omg.evaluation.crossplay_table import Crossplay, Number, Opponent
+from omg.storage.files import read_checked
 from omg.types import OmgError
 
-FORMAT = 1
 MAX_SIDE = 100  # cells of a board that can be drawn
-Number: TypeAlias = FiniteFloat | None  # None where a value was not finite
 Place: TypeAlias = tuple[FiniteFloat, FiniteFloat]  # row, column
 Thing: TypeAlias = tuple[FiniteFloat, FiniteFloat, FiniteFloat]  # row, column, level
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """A trained agent of a cross-play table."""
-
-    id: str
-    method: str
-    seed: int | None = None
-    run: str = ""
-    config: str = ""
-    am_model: str = ""
-    env_steps: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Opponent:
-    """A member of a pool."""
-
-    id: str
-    run: str
-    algorithm: str
-    seed: int | None
-    skill: str
-    split: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One agent's games with one opponent, or with line-ups drawn from many."""
-
-    agent: str
-    opponent: str
-    lineup: str
-    split: str
-    episodes: int
-    metrics: Mapping[str, Number]
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A method's metric over its seeds and opponents, with 95 % intervals."""
-
-    method: str
-    split: str
-    lineup: str
-    metric: str
-    mean: Number
-    mean_low: Number = None
-    mean_high: Number = None
-    iqm: Number = None
-    iqm_low: Number = None
-    iqm_high: Number = None
-    agents: int = 0
-    opponents: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """A method minus a baseline on equal opponents, with a 95 % interval; `same_seeds`: seed by
-    seed."""
-
-    method: str
-    baseline: str
-    split: str
-    lineup: str
-    metric: str
-    difference: Number
-    low: Number = None
-    high: Number = None
-    same_seeds: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class CrossPlay:
-    """The content of `crossplay.json`."""
-
-    format: Literal[1]
-    env: str
-    agents: tuple[Agent, ...]
-    opponents: tuple[Opponent, ...]
-    cells: tuple[Cell, ...]
-    env_args: Mapping[str, Any] = field(default_factory=dict)
-    episodes: int = 0
-    finetune_episodes: int = 0
-    seed: int = 0
-    summary: tuple[Summary, ...] = ()
-    paired: tuple[Paired, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +49,9 @@ class _PoolFile:
     members: tuple[Opponent, ...]
 
 
-def read_crossplay(path: Path) -> CrossPlay:
+def read_crossplay(path: Path) -> Crossplay:
     """The cross-play table in a file."""
-    found = _read(CrossPlay, path, "Write it again with omg crossplay.")
+    found = read_checked(Crossplay, path, "Write it again with omg crossplay.")
     known = {agent.id for agent in found.agents}
     for cell in found.cells:
         if cell.agent not in known:
@@ -154,12 +64,12 @@ def read_crossplay(path: Path) -> CrossPlay:
 
 def read_pool(path: Path) -> tuple[Opponent, ...]:
     """The members named in a `pool.json`; their weights are not needed for a report."""
-    return _read(_PoolFile, path, "Restore it.").members
+    return read_checked(_PoolFile, path, "Restore it.").members
 
 
 def read_replay(path: Path) -> Replay:
     """One replay; rows that do not fit together are refused."""
-    replay = _read(Replay, path, "Leave it out, or record it again.")
+    replay = read_checked(Replay, path, "Leave it out, or record it again.")
     steps, seats = len(replay.frames) - 1, replay.players
     problem = ""
     if steps < 0:
@@ -179,33 +89,3 @@ def read_replay(path: Path) -> Replay:
     if problem:
         raise OmgError(f"{path} {problem}. Leave it out, or record it again.")
     return replay
-
-
-def _read(kind: type[T], path: Path, advice: str) -> T:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OmgError(f"{path} cannot be read: {error}. Check the file.") from error
-    try:
-        return TypeAdapter(kind).validate_json(text)
-    except ValidationError as error:
-        raise OmgError(f"{path} {_explain(error, advice)}") from error
-
-
-def _explain(error: ValidationError, advice: str) -> str:
-    """The first thing wrong with a file, as the end of a sentence."""
-    problem = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "json_invalid":
-        return f"is damaged ({problem['msg']}). {advice}"
-    if where == "format" and problem["type"] != "missing":
-        return (
-            f"has format {problem['input']!r}, this version reads {FORMAT}. "
-            "Use the version that wrote it."
-        )
-    if problem["type"] == "missing":
-        return f"lacks the field '{where}'. {advice}"
-    expected = str(problem["msg"]).removeprefix("Input should be ")
-    shown = repr(problem["input"])
-    shown = shown if len(shown) <= 60 else shown[:60] + " …"
-    return f"has {shown} for '{where or 'the whole file'}', expected: {expected}. {advice}"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from omg.evaluation.crossplay_table import Agent, Crossplay
 from omg.report.data import ReportData
-from omg.report.formats import Agent, CrossPlay
 from omg.report.html import (
     Html,
     decimals,
@@ -51,7 +51,7 @@ def crossplay_section(data: ReportData) -> Html:
     )
 
 
-def _panel(crossplay: CrossPlay, metric: Metric) -> Html:
+def _panel(crossplay: Crossplay, metric: Metric) -> Html:
     values = {
         (cell.split, cell.opponent, cell.agent): value
         for cell in crossplay.cells
@@ -94,7 +94,7 @@ def _mean(values: Values, split: str, opponent: str, column: _Column) -> float |
 
 
 def _sides(
-    crossplay: CrossPlay,
+    crossplay: Crossplay,
     values: Values,
     columns: Sequence[_Column],
     metric: Metric,

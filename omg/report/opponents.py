@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from omg.evaluation.crossplay_table import Opponent
 from omg.report.data import ReportData
-from omg.report.formats import Opponent
 from omg.report.html import Child, Html, el, figure, join, note, number, section, table
 from omg.report.results import side_name, splits_of
 

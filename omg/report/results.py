@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from omg.evaluation.crossplay_table import Crossplay, Paired, Summary
 from omg.report.charts import Interval, interval_plot
 from omg.report.data import ReportData
-from omg.report.formats import CrossPlay, Paired, Summary
 from omg.report.html import (
     Html,
     decimals,
@@ -50,9 +50,9 @@ def results_section(data: ReportData) -> Html:
             "opponents of training. Run omg crossplay for unseen ones."
         )
         return section("results", "Results", missing, last_tests(data))
-    if not crossplay.summary:
+    if not crossplay.summaries:
         return section("results", "Results", note("crossplay.json holds no summary to show."))
-    lineups = list(dict.fromkeys(row.lineup for row in crossplay.summary))
+    lineups = list(dict.fromkeys(row.lineup for row in crossplay.summaries))
     panels = [(_lineup_name(lineup), _lineup(data, crossplay, lineup)) for lineup in lineups]
     return section("results", "Results", tabs("lineup", panels, label="Line-ups"))
 
@@ -64,9 +64,9 @@ def _lineup_name(lineup: str) -> str:
     }.get(lineup, lineup)
 
 
-def _lineup(data: ReportData, crossplay: CrossPlay, lineup: str) -> Html:
-    rows = [row for row in crossplay.summary if row.lineup == lineup]
-    paired = [row for row in crossplay.paired if row.lineup == lineup]
+def _lineup(data: ReportData, crossplay: Crossplay, lineup: str) -> Html:
+    rows = [row for row in crossplay.summaries if row.lineup == lineup]
+    paired = [row for row in crossplay.differences if row.lineup == lineup]
     return join(
         _verdict(data, paired),
         _summary_table(data, rows, lineup),

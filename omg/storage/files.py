@@ -12,15 +12,19 @@ import time
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from omg.config.loader import dump, read_yaml
 from omg.config.schema import Config
+from omg.registry import nearest
 from omg.types import OmgError, RunFailedError
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -93,6 +97,47 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise OmgError(f"{path} is damaged (no mapping inside). Use another checkpoint.")
     return content
+
+
+def read_checked(kind: type[T], path: Path, advice: str) -> T:
+    """A JSON file as a dataclass; the first thing wrong with it is said in a sentence."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OmgError(f"{path} cannot be read: {error}. Check the file.") from error
+    return checked(kind, text, path, advice)
+
+
+def checked(kind: type[T], text: str, path: Path, advice: str) -> T:
+    """The same of a text that was found in a file."""
+    try:
+        return TypeAdapter(kind).validate_json(text)
+    except ValidationError as error:
+        raise OmgError(f"{path} {_explain(error, kind, advice)}") from error
+
+
+def _explain(error: ValidationError, kind: type, advice: str) -> str:
+    problem = error.errors(include_url=False)[0]
+    where, of = problem["loc"], ""
+    if problem["type"] == "json_invalid":
+        return f"is damaged ({problem['msg']}). {advice}"
+    if len(where) > 2 and isinstance(where[1], int):  # a field of an element of a list
+        of = f" of {str(where[0]).removesuffix('s')} {where[1] + 1}"
+        where = where[2:]
+    key = ".".join(map(str, where)) or "the whole file"
+    if problem["type"] == "missing":
+        return f"lacks the field '{key}'{of}. {advice}"
+    if key == "format":
+        found = f"has format {problem['input']!r}, this version reads 1."
+        return f"{found} Use the version that wrote it."
+    if problem["type"] == "unexpected_keyword_argument":
+        parts = (kind, *get_args(get_type_hints(kind).get("members")))
+        known = [f.name for part in parts if is_dataclass(part) for f in fields(part)]
+        return f"has an unknown field '{key}'{of}{nearest(key, known) or '. Remove it.'}"
+    expected = str(problem["msg"]).removeprefix("Input should be ")
+    shown = repr(problem["input"])
+    shown = shown if len(shown) <= 60 else shown[:60] + " …"
+    return f"has {shown} for '{key}'{of}, expected: {expected}. {advice}"
 
 
 def load_tensors(

@@ -18,8 +18,7 @@ from typing import Any
 from omg.config.loader import masked
 from omg.studies.decide import Decision, clear, decide, empty_trash
 from omg.studies.display import Display
-from omg.studies.locks import pipeline_lock, stop_orphans
-from omg.studies.process import PROGRAM, Child, start
+from omg.studies.process import PROGRAM, Child, pipeline_lock, start, stop_orphans
 from omg.studies.state import PipelineState
 from omg.studies.steps import Plan, Step
 from omg.types import OmgError, RunFailedError

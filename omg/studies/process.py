@@ -1,25 +1,30 @@
-"""One command as a child process: its log, its lock, how far it is, how it ended."""
+"""One command as a child process: its log, its lock, how far it is, how it ended; and the lock of
+the pipeline that starts it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from omg.config.loader import masked
-from omg.studies.locks import try_lock, write_owner
+from omg.storage.locks import release_lock, take_lock, try_lock, write_owner
 from omg.studies.steps import Step
-from omg.types import RunFailedError
+from omg.types import OmgError, RunFailedError
 
 # How this installation's `omg` is started.
 PROGRAM = (sys.executable, "-m", "omg")
+LOCK = "pipeline.lock"
+_OWNER = re.compile(r"process (\d+) on (.*)")
 _STEP = re.compile(r"step\s+([\d,]+) / ([\d,]+)")
 
 
@@ -120,3 +125,73 @@ def start(
     finally:
         os.close(lock)
     return Child(step, process, log, log_start)
+
+
+@contextlib.contextmanager
+def pipeline_lock(out: Path) -> Iterator[None]:
+    """Only one pipeline works in a folder."""
+    path = out / LOCK
+
+    def refusal(owner: str) -> str:
+        return f"A pipeline is at work in {out} ({owner}). Wait for it, or choose another --out."
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = take_lock(path, refusal)
+    except OSError as error:
+        raise OmgError(
+            f"--out={out} cannot be written to: {error.strerror}. Choose a folder you own."
+        ) from error
+    try:
+        yield
+    finally:
+        release_lock(path, lock)
+
+
+def stop_orphans(
+    folder: Path,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+    give_up: Callable[[], bool] = lambda: False,
+    timeout: float = 120.0,
+) -> None:
+    """End runs that outlived their pipeline, in good order: they save a resume state. Each holds
+    the lock of a `.pid` file in `folder` that names its process."""
+    told: set[Path] = set()
+    deadline = time.monotonic() + timeout
+    while True:
+        living = [path for path in sorted(folder.glob("*.pid")) if not _remove_if_free(path)]
+        if not living:
+            return
+        for path in living:
+            if path in told:
+                continue
+            say(f"{path.stem} still runs from an earlier call; it is stopped to be continued")
+            told.add(path)
+            _terminate(path)
+        if give_up():
+            raise KeyboardInterrupt("Continue with the same command.")
+        if time.monotonic() > deadline:
+            raise RunFailedError(
+                f"{living[0].stem} ({living[0].read_text().strip() or 'unknown process'}) of an "
+                f"earlier call has not ended in {timeout:g} s. End it, then try again."
+            )
+        time.sleep(0.05)
+
+
+def _remove_if_free(path: Path) -> bool:
+    descriptor = try_lock(path)
+    if descriptor is None:
+        return False
+    path.unlink(missing_ok=True)
+    os.close(descriptor)
+    return True
+
+
+def _terminate(path: Path) -> None:
+    """The lock is held, so the process that the file names lives. Where it names none, or one of
+    another machine, it can only be waited for."""
+    match = _OWNER.fullmatch(path.read_text(encoding="utf-8").strip())
+    if match is not None and match[2] == socket.gethostname():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(int(match[1]), signal.SIGTERM)

@@ -28,7 +28,7 @@ from omg.cli.app import app
 from omg.cli.errors import report_errors
 from omg.config.loader import available
 from omg.experiment.output import read_metrics
-from omg.modules.agents.rnn import RNNAgent
+from omg.modules.agents.networks import RNNAgent
 from omg.storage.models import load_networks
 from omg.types import OmgError, RunFailedError
 

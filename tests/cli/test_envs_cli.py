@@ -25,7 +25,7 @@ from omg.config.loader import available, load_command_line
 from omg.envs.foraging import ForagingEnv
 from omg.envs.registry import ENVS
 from omg.opponents.pool import OpponentPool
-from omg.opponents.scripted_foraging import board_of, make_script
+from omg.opponents.scripted_foraging import MEMORY_DIM, act_together, board_of, make_script
 
 KEY = "Foraging-5x5-2p-1f-v3"
 DOCS = Path(__file__).parents[2] / "docs" / "environments"
@@ -401,19 +401,21 @@ def test_a_scripted_team_does_what_its_scripts_do() -> None:
     env = ForagingEnv(args=args, n_copies=1)
     view: Any = env.reset(SeedTree(5).integer("replay.env", 0))
     scripts = [make_script("nearest_food"), make_script("top_left")]
-    memories = [script.initial_memory(1) for script in scripts]
+    memories = [np.zeros((1, MEMORY_DIM), np.int64) for _ in scripts]
     episode = played.episodes[0]
     rng = np.random.default_rng(0)
     for step in range(int(episode.stats.lengths[0])):
         actions = np.zeros((1, 2), np.int64)
         for seat, script in enumerate(scripts):
-            actions[:, seat], memories[seat] = script.act(
+            actions[:, seat], memories[seat] = act_together(
+                [script],
+                np.zeros(1, np.int64),
                 view.state,
                 np.array([seat]),
                 view.avail[:, seat],
                 memories[seat],
                 rng,
-                **board_of(args),
+                board_of(args),
             )
         assert episode.episodes["actions"][0, step].flatten().tolist() == actions[0].tolist()
         view = env.step(actions)

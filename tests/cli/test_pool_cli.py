@@ -12,7 +12,7 @@ from torch.nn import Linear
 from typer.testing import CliRunner
 
 from omg.cli.app import app
-from omg.modules.agents.rnn import RNNAgent
+from omg.modules.agents.networks import RNNAgent
 from omg.opponents.pool import OpponentPool
 from omg.storage.models import save_models
 

@@ -23,7 +23,7 @@ ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
     ("gymnasium", {"key": "lbforaging:Foraging-2s-8x8-3p-2f-coop-v3", "time_limit": 4}),
     ("gymnasium", {"key": "rware:rware-tiny-2ag-v2", "time_limit": 4}),
     ("gymnasium", {"key": "CartPole-v1", "time_limit": 4}),
-    ("pymarl", {"key": "omg.envs.toys:CounterEnv"}),
+    ("pymarl", {"key": "tests.unit.counter_game:CounterEnv"}),
 ]
 
 

@@ -19,7 +19,7 @@ from omg.config.loader import load_command_line
 from omg.controllers.team import BasicMAC
 from omg.envs.check import check_multi_agent_env
 from omg.envs.registry import ENVS, make_batched
-from omg.functional.returns import gather_actions
+from omg.functional import gather_actions
 from omg.learners import LEARNERS
 from omg.learners.base import Progress
 from omg.learners.q_learner import QLearner

@@ -21,6 +21,7 @@ from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.team import BasicMAC, MultiModuleMAC
 from omg.learners import Learner, Progress
+from omg.modules.agents import AgentNetwork
 from omg.opponents.lineups import EveryoneLearns, OneLearns
 from omg.opponents.players import Players
 from omg.runners.assembly import build_learner
@@ -53,6 +54,16 @@ TWO_STATES = EnvSpec(
         "agent_features": ((0,), (1,)),
     }
 )
+
+
+def unroll_equal(
+    network: AgentNetwork, inputs_TRI: Tensor, carry: Tensor, seats: Tensor | None = None
+) -> Tensor:
+    """Sequences of equal length: inputs [T, R, I], seats [R] -> outputs [T, R, A]."""
+    steps, rows, _ = inputs_TRI.shape
+    sizes = torch.full((steps,), rows, dtype=torch.int64)
+    outputs, _ = network.unroll_packed(inputs_TRI.flatten(0, 1), sizes, carry, seats)
+    return outputs.view(steps, rows, -1)
 
 
 _read_once = functools.cache(loader.read_yaml)

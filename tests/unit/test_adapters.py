@@ -437,11 +437,11 @@ def test_a_game_of_lbforaging_that_is_won_in_its_last_step_is_a_termination() ->
         ("pettingzoo", "pettingzoo.buterfly:x", "did you mean 'butterfly'?"),
         ("pettingzoo", "mpe2:all_modules", "has no parallel_env"),
         ("pettingzoo", "no_such_package:x", "pip install no_such_package"),
-        ("pettingzoo", "omg.envs.toys:CounterEnv", "lacks possible_agents"),
+        ("pettingzoo", "tests.unit.counter_game:CounterEnv", "lacks possible_agents"),
         ("gymnasium", "lbforaging:Foraging-8x8-2p-3f-v9", "did you mean 'Foraging-8x8-2p-3f-v3'?"),
         ("gymnasium", "CartPole-v7", "did you mean 'CartPole-v1'?"),
         ("gymnasium", "pz-mpe-simple-spread-v3", "--env-config=pettingzoo"),
-        ("gymnasium", "omg.envs.toys:CounterEnv", "lacks observation_space"),
+        ("gymnasium", "tests.unit.counter_game:CounterEnv", "lacks observation_space"),
         ("gymnasium", "Pendulum-v1", "only Discrete ones"),
         ("pymarl", "omg.envs.toys:CounterEn", "did you mean 'CounterEnv'?"),
         ("pymarl", None, "my_package.my_env:MyEnv"),
@@ -486,7 +486,7 @@ def test_what_a_package_offers_can_be_listed() -> None:
 
 
 def test_an_environment_with_pymarls_methods_can_be_named_by_its_key() -> None:
-    key = "omg.envs.toys:CounterEnv"
+    key = "tests.unit.counter_game:CounterEnv"
     env = make_batched("pymarl", {"key": key, "fault_step": 5}, n_copies=2)
     assert env.spec == make_batched(key, {"fault_step": 5}, n_copies=2).spec
     with pytest.raises(OmgError, match="does not take these env_args"):

@@ -18,7 +18,7 @@ from benchmarks.curves import AXES, CURVES, Curve
 from benchmarks.entries import BENCHMARKS, Benchmark, compare
 from benchmarks.floors import complaint, floor_of, read_floors, record_floors
 from benchmarks.report import markdown_table, merge_results, plain_table
-from omg.modules.agents.rnn import RNNAgent
+from omg.modules.agents.networks import RNNAgent
 from omg.modules.mixers.qmix import QMixer
 
 FAST = Benchmark(what="ours vs theirs", unit="steps/s", wanted=4, run=dict)

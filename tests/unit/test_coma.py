@@ -21,8 +21,7 @@ from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.controllers.team import BasicMAC
 from omg.envs.registry import make_batched
-from omg.functional.packing import Packing
-from omg.functional.returns import td_lambda_targets
+from omg.functional import Packing, td_lambda_targets
 from omg.learners.base import Progress
 from omg.learners.coma_learner import ComaLearner, counterfactual_advantage
 from omg.modules.critics.base import Critic
@@ -725,7 +724,12 @@ def test_it_learns_to_bring_both_counters_to_zero(tmp_path: Path) -> None:
     """The best return is 2; the untrained policy gets about 1."""
     result = train(
         [
-            *("--config=coma", "--env=omg.envs.toys:CounterEnv", "--t_max=7000", "--lr=0.001"),
+            *(
+                "--config=coma",
+                "--env=tests.unit.counter_game:CounterEnv",
+                "--t_max=7000",
+                "--lr=0.001",
+            ),
             *("--critic_lr=0.002", "--optimizer=adam", "--epsilon_anneal_time=6000"),
             *("--test_interval=100000", "--test_nepisode=64", f"--local_results_path={tmp_path}"),
             *QUIET,

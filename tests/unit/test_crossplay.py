@@ -78,8 +78,8 @@ def changed(study: Path, tmp_path: Path, name: str = "naive-s1", **config: Any) 
 
 
 def test_every_agent_plays_every_member_as_often_as_asked(table: Crossplay) -> None:
-    assert [c.agent for c in table.cells] == [a for a in table.agents for _ in range(4)]
-    assert list(table.agents) == ["naive-s1", "naive-s2", "iql_omg-s1"]
+    assert [c.agent for c in table.cells] == [a.id for a in table.agents for _ in range(4)]
+    assert [a.id for a in table.agents] == ["naive-s1", "naive-s2", "iql_omg-s1"]
     assert table.methods() == {"Naive": ["naive-s1", "naive-s2"], "iql_omg": ["iql_omg-s1"]}
     for cell in table.cells:
         assert cell.opponent in MEMBERS[cell.split]

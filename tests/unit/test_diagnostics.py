@@ -16,12 +16,18 @@ from omg.controllers.team import MultiModuleMAC
 from omg.envs.registry import make_batched
 from omg.experiment.checks import sanity_check
 from omg.experiment.output import read_metrics
-from omg.functional.subgoals import hit_ratio
+from omg.functional import hit_ratio
 from omg.learners.base import Progress
 from omg.learners.q_learner import OMGLearner
 from omg.modules.opponent_models.omg_am import SubgoalModel, subgoal_hits
 from omg.opponents.pool import OpponentPool
-from omg.opponents.scripted_foraging import SCRIPTS, act_together, make_script
+from omg.opponents.scripted_foraging import (
+    MEMORY_DIM,
+    SCRIPTS,
+    act_together,
+    board_of,
+    make_script,
+)
 from omg.policies.inputs import StepView
 from omg.runners import assembly
 from omg.runners.rollout import Rollout
@@ -140,23 +146,28 @@ def test_scripts_that_act_together_act_as_each_would_alone() -> None:
     env = make_batched("foraging", KEY, n_copies=60)
     view = env.reset(3)
     names = [name for name in SCRIPTS if name != "random"]
-    scripts = [
-        make_script(name, patience=3 if i % 3 == 0 else None) for i, name in enumerate(names)
-    ]
+    scripts = [make_script(name) for name in names]
     members = np.arange(60) % len(scripts)
     seats = np.arange(60) % 3
-    board = {"rows": 6, "cols": 6, "n_foods": 2}
-    memory = np.zeros((60, scripts[0].memory_dim), np.int64)
+    board = board_of(KEY)
+    memory = np.zeros((60, MEMORY_DIM), np.int64)
     rng = np.random.default_rng(0)
     for _ in range(8):
         avail = view.avail[np.arange(60), seats]
         actions, after = act_together(
-            scripts, members, view.state, seats, avail, memory, rng, **board
+            scripts, members, view.state, seats, avail, memory, rng, board
         )
         for row in range(60):
             one = slice(row, row + 1)
-            alone = scripts[members[row]].act(
-                view.state[one], seats[one], avail[one], memory[one], rng, **board
+            alone = act_together(
+                [scripts[members[row]]],
+                np.zeros(1, np.int64),
+                view.state[one],
+                seats[one],
+                avail[one],
+                memory[one],
+                rng,
+                board,
             )
             assert alone[0][0] == actions[row]
             assert (alone[1][0] == after[row]).all()

@@ -60,7 +60,6 @@ def test_a_new_batch_has_the_declared_shapes_and_holds_nothing():
         assert not batch[name].any()
     assert batch.filled.shape == (B, T)
     assert not batch.filled.any()
-    assert batch.max_t_filled() == 0
     assert len(batch) == B
 
 
@@ -114,7 +113,6 @@ def test_writing_marks_only_the_written_part_as_filled():
     assert torch.equal(batch["filled"], expected)
     assert torch.equal(batch["reward"].squeeze(-1) == 1, expected)
     assert batch.lengths.tolist() == [0, 3, 3, 0]
-    assert batch.max_t_filled() == 3
 
 
 def test_writing_can_leave_the_filled_mask_alone():

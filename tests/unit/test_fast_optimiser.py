@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from omg.modules.device import load_library
 from omg.modules.kernels import optimiser as module
-from omg.modules.kernels.build import load_library
 from omg.modules.kernels.optimiser import FastAdam, FastRMSprop, clip_gradients
 
 needs_compiler = pytest.mark.skipif(

@@ -5,8 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.functional.packing import Packing
-from omg.functional.returns import gather_actions, next_action_values, td_targets
+from omg.functional import Packing, gather_actions, next_action_values, td_targets
 
 sizes = st.integers(1, 5)
 seeds = st.integers(0, 2**32 - 1)

@@ -19,14 +19,15 @@ from omg.config.loader import load_command_line
 from omg.controllers.team import BasicMAC, MultiModuleMAC
 from omg.envs.registry import make_batched
 from omg.experiment.output import read_metrics
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.learners.base import Progress
 from omg.learners.q_learner import OMGLearner, QLearner
-from omg.modules.agents.idv_rnn import IndividualRNNAgent
+from omg.modules.agents.networks import IndividualRNNAgent
 from omg.opponents.pool import OpponentPool
 from omg.runners.rollout import Rollout
 from omg.storage.files import load_tensors
 from omg.types import OmgError
+from tests.unit.small_learners import unroll_equal
 
 from . import mdps
 from .test_mixed_teams import CPU, KEY, SMALL, TASK, collect, make_rollout, unrolled
@@ -81,9 +82,9 @@ def test_other_weights_of_one_seat_change_that_seats_values_only(seat: int) -> N
     inputs, carry = torch.randn(6, 4), torch.randn(6, 16)
     sequence = torch.randn(5, 6, 4)
     with torch.no_grad():
-        before = agent.step(inputs, carry, seats)[0], agent.unroll(sequence, carry, seats)
+        before = agent.step(inputs, carry, seats)[0], unroll_equal(agent, sequence, carry, seats)
         shift(agent, seat)
-        after = agent.step(inputs, carry, seats)[0], agent.unroll(sequence, carry, seats)
+        after = agent.step(inputs, carry, seats)[0], unroll_equal(agent, sequence, carry, seats)
     changed = (before[0] != after[0]).any(-1), (before[1] != after[1]).any(-1).any(0)
     assert torch.equal(changed[0], seats == seat)
     assert torch.equal(changed[1], seats == seat)
@@ -92,7 +93,7 @@ def test_other_weights_of_one_seat_change_that_seats_values_only(seat: int) -> N
 @pytest.mark.parametrize("seat", range(SEATS))
 def test_the_loss_of_one_seat_reaches_that_seats_weights_only(seat: int) -> None:
     agent, seats = network(), torch.tensor([2, 0, 1, 1])
-    outputs = agent.unroll(torch.randn(5, 4, 4), torch.zeros(4, 16), seats)
+    outputs = unroll_equal(agent, torch.randn(5, 4, 4), torch.zeros(4, 16), seats)
     outputs[:, seats == seat].square().sum().backward()
     for number, single in enumerate(agent.agents):
         touched = [p.grad is not None and bool(p.grad.any()) for p in single.parameters()]
@@ -103,7 +104,7 @@ def test_rows_without_a_seat_are_refused() -> None:
     with pytest.raises(ValueError, match="seat"):
         network().step(torch.zeros(2, 4), torch.zeros(2, 16))
     with pytest.raises(ValueError, match="seat"):
-        network().unroll(torch.zeros(2, 2, 4), torch.zeros(2, 16))
+        unroll_equal(network(), torch.zeros(2, 2, 4), torch.zeros(2, 16))
 
 
 def team_rollout(copies: int = 4) -> Rollout:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omg.components.episodes import EpisodeBatch, Field, environment_scheme
-from omg.components.trajectories import SEAT, Trajectories, learning_agent_part, seats_part
+from omg.components.trajectories import SEAT, Trajectories, seats_part
 from omg.config.loader import load_command_line
 from omg.controllers import CONTROLLERS
 from omg.policies.inputs import InputBuilder, InputSettings, StepView
@@ -110,7 +110,7 @@ def one_seat(episodes, seat):
     scheme = episodes.scheme.extend({SEAT: field})
     data = {name: episodes.raw(name) for name in episodes.scheme.fields}
     batch = EpisodeBatch.from_data(scheme, {**data, SEAT: seat}, episodes.filled)
-    return batch, *learning_agent_part(batch)
+    return batch, *seats_part(batch)
 
 
 def test_what_was_played_is_told_at_every_slot_and_at_every_transition():

@@ -15,9 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.modules.kernels import build, gru, optimiser, qmix, stacked
+from omg.modules import device
+from omg.modules.device import load_library
+from omg.modules.kernels import gru, optimiser, qmix
 from omg.modules.kernels import gru as recurrent
-from omg.modules.kernels.build import load_library
 from omg.modules.kernels.gru import GRUCore, gru_kernel
 
 from .small_runs import Runs, saved
@@ -104,9 +105,9 @@ def test_the_layout_of_wider_vectors_computes_the_same(
 ) -> None:
     """Machines with 16 lanes use other tiles; here the compiler makes two halves of them."""
     monkeypatch.setenv("OMG_CACHE", str(tmp_path))
-    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DWIDE"))
+    monkeypatch.setattr(device, "FLAGS", (*device.FLAGS, "-DWIDE"))
     for source, make, test in (
-        ("gru.c", gru.GRUKernel, gru._self_test),
+        ("gru.c", gru.GRUKernel, gru._gru_self_test),
         ("qmix.c", qmix.QMixKernel, qmix._self_test),
     ):
         library, reason = load_library.__wrapped__(source)
@@ -119,16 +120,21 @@ def test_the_layout_of_wider_vectors_computes_the_same(
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
 
 
+def three_steps(core: GRUCore, x: torch.Tensor) -> torch.Tensor:
+    """Of two sequences: x [6, 4]."""
+    return core.unroll_packed(x, torch.full((3,), 2), x.new_zeros(2, core.hidden_size))
+
+
 @needs_compiler
 def test_a_child_that_was_forked_after_use_computes_too() -> None:
     """Threads do not survive a fork; with one thread, which is the default, none are needed."""
-    core, x = GRUCore(4, 32), torch.ones(3, 2, 4)
-    expected = core.unroll(x, torch.zeros(2, 32)).detach()
+    core, x = GRUCore(4, 32), torch.ones(6, 4)
+    expected = three_steps(core, x).detach()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:  # pragma: no cover - in the child
         try:
-            same = torch.equal(core.unroll(x, torch.zeros(2, 32)).detach(), expected)
+            same = torch.equal(three_steps(core, x).detach(), expected)
             os.write(writer, b"same" if same else b"other")
         finally:
             os._exit(0)
@@ -139,14 +145,14 @@ def test_a_child_that_was_forked_after_use_computes_too() -> None:
 
 @needs_compiler
 def test_the_switch_turns_every_kernel_off_and_on_again() -> None:
-    loaders = (gru.gru_kernel, qmix.qmix_kernel, stacked.stacked_kernel, optimiser.optimiser_kernel)
-    build.use_kernels(False)
+    loaders = (gru.gru_kernel, qmix.qmix_kernel, gru.stacked_kernel, optimiser.optimiser_kernel)
+    device.use_kernels(False)
     try:
         for loader in loaders:
             assert loader() == (None, "switched off by use_kernels=False")
         both(32, [3, 2], 4)  # torch's own
     finally:
-        build.use_kernels(True)
+        device.use_kernels(True)
     for loader in loaders:
         assert loader()[0] is not None  # type: ignore[operator]
 
@@ -169,7 +175,7 @@ def test_a_run_with_the_switch_off_uses_none_and_learns_the_same(tmp_path: Path)
             fast = runs.run("qmix", "--rnn_hidden_dim=32", "--run_name=b")
             assert used
         finally:
-            build.use_kernels(True)
+            device.use_kernels(True)
     for name, value in saved(fast).items():
         torch.testing.assert_close(value, saved(slow)[name], atol=1e-4, rtol=1e-3)
 
@@ -179,7 +185,7 @@ def test_a_run_with_the_switch_off_uses_none_and_learns_the_same(tmp_path: Path)
 def test_a_kernel_that_computes_nonsense_is_not_used(
     error: float, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kernel, reason = build.load_kernel("gru.c", gru.GRUKernel, lambda _: error)
+    kernel, reason = device.load_kernel("gru.c", gru.GRUKernel, lambda _: error)
     assert kernel is None
     assert words in reason
     assert words in caplog.text
@@ -190,15 +196,15 @@ def test_a_self_test_that_fails_to_run_falls_back_to_torch() -> None:
     def broken(_: object) -> float:
         raise RuntimeError("no such function")
 
-    kernel, reason = build.load_kernel("gru.c", gru.GRUKernel, broken)
+    kernel, reason = device.load_kernel("gru.c", gru.GRUKernel, broken)
     assert kernel is None
     assert "no such function" in reason
 
 
 def test_the_largest_difference_does_not_hide_what_is_not_a_number() -> None:
     one, other = torch.zeros(3), torch.tensor([0.0, float("nan"), 0.0])
-    assert build.largest_difference([(one, one), (one, other), (one, one)]) != 0.0
-    assert build.largest_difference([(one, one + 2), (one, one)]) == 2.0
+    assert device.largest_difference([(one, one), (one, other), (one, one)]) != 0.0
+    assert device.largest_difference([(one, one + 2), (one, one)]) == 2.0
 
 
 @needs_compiler
@@ -220,23 +226,23 @@ def test_shapes_that_do_not_fit_never_reach_the_kernel(
 @needs_compiler
 def test_weights_in_double_precision_are_torchs(caplog: pytest.LogCaptureFixture) -> None:
     core = GRUCore(4, 64).double()
-    out = core.unroll(torch.zeros(3, 2, 4, dtype=torch.float64), torch.zeros(2, 64).double())
+    out = three_steps(core, torch.zeros(6, 4, dtype=torch.float64))
     assert out.dtype == torch.float64
 
 
 @needs_compiler
 def test_a_width_the_kernel_does_not_take_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    build._said.discard("a GRU of width 20, which is no multiple of 16")
+    device._said.discard("a GRU of width 20, which is no multiple of 16")
     core = GRUCore(4, 20)
     for _ in range(2):
-        core.unroll(torch.zeros(3, 2, 4), torch.zeros(2, 20))
+        three_steps(core, torch.zeros(6, 4))
     assert caplog.text.count("a GRU of width 20") == 1
 
 
 @needs_compiler
 def test_a_second_derivative_is_refused_and_not_wrong() -> None:
-    core, x = GRUCore(4, 32), torch.ones(3, 2, 4, requires_grad=True)
-    out = core.unroll(x, torch.zeros(2, 32))
+    core, x = GRUCore(4, 32), torch.ones(6, 4, requires_grad=True)
+    out = three_steps(core, x)
     (slope,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         slope.sum().backward()
@@ -272,9 +278,10 @@ def test_without_the_kernel_torch_does_the_work_and_says_why(
 ) -> None:
     code = (
         "import torch; from omg.modules.kernels.gru import GRUCore\n"
-        "from omg.modules.agents.rnn import RNNAgent\n"
+        "from omg.modules.agents.networks import RNNAgent\n"
         "from omg.modules.agents.stacked import StackedAgents\n"
-        "print(GRUCore(3, 64).unroll(torch.zeros(4, 2, 3), torch.zeros(2, 64)).shape)\n"
+        "sizes = torch.full((4,), 2)\n"
+        "print(GRUCore(3, 64).unroll_packed(torch.zeros(8, 3), sizes, torch.zeros(2, 64)).shape)\n"
         "stack = StackedAgents.from_networks("
         "[RNNAgent(input_dim=3, n_actions=5, hidden_dim=64) for _ in range(2)])\n"
         "rows = torch.zeros(7, 3), torch.arange(7) % 2, torch.zeros(7, 64)\n"
@@ -289,7 +296,7 @@ def test_without_the_kernel_torch_does_the_work_and_says_why(
         timeout=120,
         check=True,
     )
-    assert "torch.Size([4, 2, 64])" in done.stdout
+    assert "torch.Size([8, 64])" in done.stdout
     assert "torch.Size([7, 5])" in done.stdout
     assert done.stderr.count(reason) == 1  # for both kernels
 
@@ -298,11 +305,13 @@ def test_without_the_kernel_torch_does_the_work_and_says_why(
 def test_a_changed_header_compiles_the_kernel_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "__file__", str(tmp_path / "build.py"))
+    monkeypatch.setattr(device, "__file__", str(tmp_path / "device.py"))
     monkeypatch.setenv("OMG_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "tiny.c").write_text('#include "tiny.h"\nint number(void) { return NUMBER; }\n')
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "tiny.c").write_text('#include "tiny.h"\nint number(void) { return NUMBER; }\n')
     for number in (3, 4):
-        (tmp_path / "tiny.h").write_text(f"#define NUMBER {number}\n")
+        (folder / "tiny.h").write_text(f"#define NUMBER {number}\n")
         library, _ = load_library.__wrapped__("tiny.c")
         assert library is not None
         assert library.number() == number

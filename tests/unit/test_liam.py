@@ -18,7 +18,7 @@ from omg.components.trajectories import SEAT, Trajectories
 from omg.config.loader import load_command_line
 from omg.controllers.team import MultiModuleMAC
 from omg.experiment.output import read_metrics
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.learners.base import Progress
 from omg.learners.model_training import Lesson, OwnLossTraining
 from omg.learners.q_learner import OMGLearner, QLearner

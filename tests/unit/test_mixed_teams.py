@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from omg.cli.train import train
 from omg.components.episodes import EpisodeBatch, environment_scheme
 from omg.components.seeding import SeedTree
-from omg.components.trajectories import learning_agent_part
+from omg.components.trajectories import seats_part
 from omg.config.loader import load_command_line
 from omg.config.team import check_team_size, parse_team
 from omg.controllers.team import BasicMAC, MultiModuleMAC, TeamMAC
 from omg.envs.registry import make_batched
 from omg.experiment.output import read_metrics
 from omg.experiment.trained import load_players, read_run
-from omg.modules.agents.base import AgentNetwork
+from omg.modules.agents.networks import AgentNetwork
 from omg.opponents.building import frozen_policy, pool_lineup
 from omg.opponents.lineups import EveryoneLearns
 from omg.opponents.players import ScriptGroup, SingleGroup, StackedGroup
@@ -193,7 +193,7 @@ def test_the_learning_part_is_that_seats_own_trajectory() -> None:
             "agent_idx": seats,
         }
     )
-    part, found = learning_agent_part(batch)
+    part, found = seats_part(batch)
     assert found.squeeze(1).tolist() == seats
     for row, seat in enumerate(seats):
         for name in ("obs", "actions", "avail_actions"):

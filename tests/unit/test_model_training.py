@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from omg.components.trajectories import Trajectories
 from omg.controllers.team import MultiModuleMAC
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.learners import LEARNERS
 from omg.learners.base import Metrics, Progress, load_optimisers, restore, state_of
 from omg.learners.model_training import Alternatives, Lesson, OwnLossTraining

@@ -9,9 +9,11 @@ from torch import nn
 from omg.config.loader import load_command_line
 from omg.learners.base import Progress, Targets
 from omg.modules.agents import AGENTS
-from omg.modules.agents.base import ActionHead
+from omg.modules.agents.networks import ActionHead
 from omg.modules.kernels.gru import GRUCore
 from omg.modules.mixers import MIXERS
+
+from .small_learners import unroll_equal
 
 sizes = st.integers(1, 6)
 seeds = st.integers(0, 2**32 - 1)
@@ -65,7 +67,10 @@ def test_unrolling_equals_stepping_in_values_and_gradients(
     sequence = torch.randn(steps, rows, inputs, dtype=torch.float64, requires_grad=True)
     carry = torch.randn(rows, agent.carry_dim, dtype=torch.float64, requires_grad=True)
     seats = torch.randint(3, (rows,))  # only networks with weights per seat use them
-    fast, slow = agent.unroll(sequence, carry, seats), step_by_step(agent, sequence, carry, seats)
+    fast, slow = (
+        unroll_equal(agent, sequence, carry, seats),
+        step_by_step(agent, sequence, carry, seats),
+    )
     assert fast.shape == (steps, rows, actions)
     torch.testing.assert_close(fast, slow)
     weights = torch.randn_like(fast)
@@ -108,7 +113,7 @@ def test_a_step_without_gradient_follows_every_change_of_the_weights(dueling):
     inputs, carry = torch.randn(6, 4), torch.randn(6, 64)
 
     def change_by(optimiser):
-        agent.unroll(inputs.unsqueeze(0), carry).square().sum().backward()
+        unroll_equal(agent, inputs.unsqueeze(0), carry).square().sum().backward()
         optimiser.step()
 
     changes = [
@@ -139,7 +144,10 @@ def test_the_rnn_remembers_and_the_mlp_does_not():
         changed = sequence.clone()
         changed[0] += 1.0
         carry = torch.zeros(2, agent.carry_dim, dtype=torch.float64)
-        before, after = agent.unroll(sequence, carry)[-1], agent.unroll(changed, carry)[-1]
+        before, after = (
+            unroll_equal(agent, sequence, carry)[-1],
+            unroll_equal(agent, changed, carry)[-1],
+        )
         assert torch.equal(before, after) != remembers
 
 
@@ -151,7 +159,7 @@ def test_the_gru_core_is_a_gru_cell_with_the_same_weights(rows, inputs, hidden, 
     assert [*core.state_dict()] == [*cell.state_dict()]
     x, h = torch.randn(rows, inputs), torch.randn(rows, hidden)
     torch.testing.assert_close(core(x, h), cell(x, h))
-    torch.testing.assert_close(core.unroll(x.unsqueeze(0), h)[0], cell(x, h))
+    torch.testing.assert_close(core.unroll_packed(x, torch.tensor([rows]), h), cell(x, h))
 
 
 def test_the_gru_core_starts_within_pytorchs_bounds():

@@ -15,9 +15,9 @@ from omg.cli.train import train
 from omg.components.episodes import EpisodeBatch
 from omg.controllers.team import MultiModuleMAC
 from omg.experiment.output import read_metrics
-from omg.functional.packing import Packing
-from omg.functional.returns import gather_actions
-from omg.functional.subgoals import (
+from omg.functional import (
+    Packing,
+    gather_actions,
     gaussian_kl,
     hit_ratio,
     max_over_available,

@@ -15,7 +15,7 @@ from omg.components.trajectories import SeatOrder, Trajectories
 from omg.config.loader import load_command_line
 from omg.controllers.team import MultiModuleMAC
 from omg.experiment.output import read_metrics
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.learners.base import Metrics, Progress
 from omg.learners.model_training import Lesson
 from omg.learners.q_learner import QLearner

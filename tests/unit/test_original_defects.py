@@ -38,15 +38,14 @@ from torch import nn
 
 from omg.cli.train import train
 from omg.components.episodes import EpisodeBatch, environment_scheme
-from omg.components.replay_buffer import ReplayBuffer
 from omg.components.seeding import SeedTree
-from omg.components.trajectories import Trajectories
+from omg.components.trajectories import ReplayBuffer, Trajectories
 from omg.config.loader import load_command_line
 from omg.controllers.team import MultiModuleMAC
 from omg.envs.foraging.env import ForagingEnv
 from omg.envs.registry import make_batched
 from omg.experiment.output import read_metrics
-from omg.functional.subgoals import gaussian_kl
+from omg.functional import gaussian_kl
 from omg.learners import LEARNERS
 from omg.learners.base import Learner, Progress
 from omg.learners.prior import PriorLearner

@@ -24,7 +24,7 @@ from .threaded_collector import SETTINGS, SMALL, run, use_threads
 
 FAULTY = """
 import multiprocessing, os, time
-from omg.envs.toys import CounterEnv
+from tests.unit.counter_game import CounterEnv
 
 class Faulty(CounterEnv):
     def __init__(self, copy=0, fault=""):

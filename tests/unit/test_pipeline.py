@@ -21,12 +21,12 @@ import omg.studies.execute
 from omg.config.arguments import parse_arguments
 from omg.config.loader import available, load_command_line
 from omg.experiment.session import RESUME_MAY_CHANGE
+from omg.storage.locks import try_lock
 from omg.studies.decide import Decision, decide
 from omg.studies.display import time_left
 from omg.studies.execute import result_of, run_pipeline
-from omg.studies.locks import pipeline_lock, stop_orphans, try_lock
 from omg.studies.plan import Source, make_plan, saved_models
-from omg.studies.process import Child, start
+from omg.studies.process import Child, pipeline_lock, start, stop_orphans
 from omg.studies.spec import find_pipeline, read_spec, slug
 from omg.studies.state import PipelineState
 from omg.studies.steps import FREE, PLACES, Plan, Step
@@ -485,7 +485,7 @@ def test_two_pipelines_do_not_share_a_folder(tmp_path: Path) -> None:
 HOLD = """
 import os, sys, time, signal
 from pathlib import Path
-from omg.studies.locks import try_lock, write_owner
+from omg.storage.locks import try_lock, write_owner
 lock = try_lock(Path(sys.argv[1]))
 write_owner(lock, os.getpid())
 print("held", flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -19,7 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.modules.agents.rnn import RNNAgent
+from omg.modules.agents.networks import RNNAgent
 from omg.opponents import pool as pool_module
 from omg.opponents.pool import OpponentPool, PoolMember, draw_heldout, draw_lineups
 from omg.storage.models import save_models
@@ -543,30 +542,28 @@ def test_an_old_handle_adds_to_what_is_there_now(tmp_path: Path) -> None:
     assert [m.run for m in OpponentPool.open(old.path).members()] == ["first", "second", "third"]
 
 
-def test_the_lock_of_a_dead_process_is_explained_at_once(tmp_path: Path) -> None:
+def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     pool = make_pool(tmp_path, run="iql")
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait(timeout=60)
     lock = pool.path / ".pool.lock"
-    lock.write_text(f"process {gone.pid} on {socket.gethostname()}")
-    text = refusal(pool.add_script, "random")
-    assert f"Delete {lock}" in text
-    assert "no longer runs" in text
-    lock.unlink()
+    code = f"import os; from omg.storage.locks import *; take_lock(Path({str(lock)!r}), str)"
+    subprocess.run([sys.executable, "-c", f"{code}; os._exit(1)"], timeout=60)
+    assert lock.read_text().startswith("process ")
     pool.add_script("random")
+    assert not lock.exists()
 
 
 def test_a_lock_that_is_held_is_waited_for_and_then_explained(tmp_path: Path) -> None:
     pool = make_pool(tmp_path, run="iql")
     lock = pool.path / ".pool.lock"
-    lock.write_text(f"process {os.getpid()} on {socket.gethostname()}")
 
     def take() -> None:
         with pool_module._lock(pool.path, timeout=0.1):
             pass
 
-    assert f"process {os.getpid()}" in refusal(take)
-    assert lock.exists(), "another's lock is never taken away"
+    with pool_module._lock(pool.path):
+        assert f"process {os.getpid()}" in refusal(take)
+        assert lock.exists(), "another's lock is never taken away"
+    take()
 
 
 # --- train and held out ------------------------------------------------------------------------

@@ -21,8 +21,7 @@ from omg.components.trajectories import Trajectories
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.controllers.team import BasicMAC, MultiModuleMAC
-from omg.functional.packing import Packing
-from omg.functional.returns import generalised_advantages
+from omg.functional import Packing, generalised_advantages
 from omg.learners.base import Progress
 from omg.learners.ppo_learner import (
     PPOLearner,

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from omg.envs.check import check_batched_env
-from omg.envs.predator_prey import PredatorPreyArgs, PredatorPreyEnv, frames_from_states
+from omg.envs.predator_prey import PredatorPreyArgs, PredatorPreyEnv
 from omg.envs.predator_prey.render import to_animated_svg, to_rgb, to_svg, write_gif
 from omg.types import OmgError, TimeStep
 
@@ -333,20 +333,20 @@ def episode() -> tuple[Any, Any, PredatorPreyArgs]:
 
 def test_frames_count_contacts_as_the_game_does_and_share_one_view() -> None:
     states, rewards, args = episode()
-    frames = frames_from_states(states, rewards, args=args)
+    frames = PredatorPreyEnv(args=args, n_copies=1).frames(states, rewards)
     assert sum(len(frame.contacts) for frame in frames) == rewards[:, 0].sum() / 10 > 0
     assert frames[-1].collisions == rewards[:, 0].sum() / 10
     assert frames[-1].score == pytest.approx(rewards.sum(axis=0).tolist())
     assert {frame.reach for frame in frames} == {frames[-1].reach}
     assert frames[-1].reach > np.abs(states[:, :12].reshape(-1, 3, 4)[..., :2]).max()
     assert frames[3].trails[0] == tuple(frame.predators[0] for frame in frames[:3])
-    common = frames_from_states(states, rewards[:, :1], args=args)
+    common = PredatorPreyEnv(args=args, n_copies=1).frames(states, rewards[:, :1])
     assert len(common[-1].score) == 3
 
 
 def test_pictures_tell_prey_from_predators_by_shape() -> None:
     states, rewards, args = episode()
-    svg = to_svg(frames_from_states(states, rewards, args=args)[0])
+    svg = to_svg(PredatorPreyEnv(args=args, n_copies=1).frames(states, rewards)[0])
     root = ET.fromstring(svg)
     tags = [node.tag.split("}")[1] for node in root.iter()]
     assert tags.count("polygon") == 2  # the prey, and its mark beside the score
@@ -355,7 +355,7 @@ def test_pictures_tell_prey_from_predators_by_shape() -> None:
 
 def test_a_contact_flashes() -> None:
     states, rewards, args = episode()
-    frames = frames_from_states(states, rewards, args=args)
+    frames = PredatorPreyEnv(args=args, n_copies=1).frames(states, rewards)
     polygons = [to_svg(frame).count("<polygon") for frame in frames]
     assert [count - 2 for count in polygons] == [bool(frame.contacts) for frame in frames]
 
@@ -366,7 +366,7 @@ def test_pictures_are_arrays_and_show_differences() -> None:
     assert picture.dtype == np.uint8
     assert picture.shape == (522, 476, 3)
     states, rewards, args = episode()
-    frames = frames_from_states(states, rewards, args=args)
+    frames = PredatorPreyEnv(args=args, n_copies=1).frames(states, rewards)
     assert not np.array_equal(to_rgb(frames[0]), to_rgb(frames[-1]))
     assert to_rgb(frames[0], dark=True).mean() < 100 < to_rgb(frames[0]).mean()
     assert to_rgb(frames[0], scale=0.5).shape[0] == 261

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.modules.kernels.build import use_kernels
+from omg.modules.device import use_kernels
 from omg.modules.kernels.qmix import qmix_kernel
 from omg.modules.mixers.qmix import QMixer
 

@@ -16,7 +16,7 @@ from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.controllers.team import BasicMAC
 from omg.experiment.output import read_metrics
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.learners import LEARNERS
 from omg.learners.base import Progress
 from omg.learners.qtran_learner import QtranLearner

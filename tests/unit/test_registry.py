@@ -15,7 +15,7 @@ from omg.envs.registry import ENVS
 from omg.learners import LEARNERS
 from omg.learners.base import Learner
 from omg.modules.agents import AGENTS
-from omg.modules.agents.base import AgentNetwork
+from omg.modules.agents.networks import AgentNetwork
 from omg.modules.critics import CRITICS, Critic
 from omg.modules.mixers import MIXERS
 from omg.modules.mixers.base import Mixer
@@ -28,7 +28,7 @@ from omg.types import OmgError
 # Registry, what its classes derive from, and the import path of a shipped class.
 CLASSES: list[tuple[Registry[Any], type[Any], str]] = [
     (OPPONENT_MODELS, OpponentModel, "omg.modules.opponent_models.base_am:NaiveModel"),
-    (AGENTS, AgentNetwork, "omg.modules.agents.rnn:RNNAgent"),
+    (AGENTS, AgentNetwork, "omg.modules.agents.networks:RNNAgent"),
     (MIXERS, Mixer, "omg.modules.mixers.vdn:VDNMixer"),
     (CONTROLLERS, Controller, "omg.controllers.team:BasicMAC"),
     (LEARNERS, Learner, "omg.learners.q_learner:QLearner"),
@@ -64,7 +64,7 @@ def test_a_class_of_another_kind_is_refused_with_the_base_to_derive_from(
     registry: Registry[Any], base: type[Any], path: str
 ) -> None:
     with pytest.raises(OmgError, match=f"is no {base.__name__}. Derive the class from omg"):
-        registry["omg.envs.toys:CounterEnv"]
+        registry["tests.unit.counter_game:CounterEnv"]
 
 
 @pytest.mark.parametrize("name", ["os:system", "subprocess:Popen", "builtins:exec"])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omg.components.episodes import EpisodeBatch, Field, Scheme
-from omg.components.replay_buffer import ReplayBuffer
+from omg.components.trajectories import ReplayBuffer
 from omg.types import OmgError
 
 SCHEME = Scheme(

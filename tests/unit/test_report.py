@@ -18,7 +18,7 @@ import pytest
 from omg.config.loader import load_command_line
 from omg.evaluation.curves import band
 from omg.experiment.series import read_curve
-from omg.functional.subgoals import hit_ratio
+from omg.functional import hit_ratio
 from omg.report import collect, render, write_report
 from omg.report.axes import nice_ticks
 from omg.report.charts import thinned
@@ -139,7 +139,7 @@ def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
     found = read_crossplay(folder / "crossplay.json")
     tables = [t for t in page.tables if t.caption == "Results per method and side of the pool"]
     assert len(tables) == 2  # of line-ups of one opponent, and of mixed ones
-    seen = [row.method for row in found.summary if row.metric == "own_return"]
+    seen = [row.method for row in found.summaries if row.metric == "own_return"]
     for table, lineup in zip(tables, ("homologue", "mixed"), strict=True):
         side = ""
         checked = 0
@@ -149,7 +149,7 @@ def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
                 continue
             (own,) = [
                 s
-                for s in found.summary
+                for s in found.summaries
                 if (s.method, s.split, s.lineup, s.metric)
                 == (row[0].strip(), side, lineup, "own_return")
             ]
@@ -165,7 +165,7 @@ def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
 def test_it_says_which_differences_exclude_zero(folder: Path, page: Page) -> None:
     rows = [
         row
-        for row in read_crossplay(folder / "crossplay.json").paired
+        for row in read_crossplay(folder / "crossplay.json").differences
         if (row.metric, row.lineup, row.split) == ("own_return", "homologue", "heldout")
     ]
     clear = [row for row in rows if row.low is not None and row.low > 0]
@@ -615,7 +615,7 @@ def refused(folder: Path) -> str:
         (
             '{"format": 1, "env": "x", "agents": [{"id": "a", "method": "m", "seed": "b"}], '
             '"opponents": [], "cells": []}',
-            "for 'agents.0.seed'",
+            "for 'seed' of agent 1",
         ),
         (
             '{"format": 1, "env": "x", "agents": [], "opponents": [], "cells": [{"agent": "a", '
@@ -659,7 +659,7 @@ def test_a_value_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     content = crossplay(Shape(methods=("A", "B"), seeds=1))
     content["paired"][0]["low"] = float("nan")
     write_json(tmp_path / "crossplay.json", content)
-    assert "'paired.0.low'" in refused(tmp_path)
+    assert "'low' of paired 1" in refused(tmp_path)
 
 
 def test_metrics_damaged_in_the_middle_are_refused_but_a_cut_last_line_is_not(

@@ -135,7 +135,7 @@ def test_a_rollout_continues_from_its_state_in_mid_episode() -> None:
 
 
 def test_a_game_without_snapshots_abandons_its_episodes_and_still_continues_equally() -> None:
-    game = "omg.envs.toys:CounterEnv"
+    game = "tests.unit.counter_game:CounterEnv"
     first = make_rollout(make_batched(game, {}, n_copies=3), common=True)
     assert not first.env.exact_snapshots
     collect(first, 4)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from omg.config.loader import load_command_line
 from omg.envs.sc2.args import OWN_ARGUMENTS
-from omg.envs.sc2.maps import MAPS, ally_columns, obs_width, state_width
+from omg.envs.sc2.maps import MAPS, ally_columns
 
 from .sc2_game import shipped, standin  # noqa: F401 - a fixture
 
@@ -154,7 +155,9 @@ def test_an_algorithms_file_may_set_env_args_as_pymarls_coma_does(tmp_path: Path
     assert load_command_line(words[:2]).config.env_args["state_last_action"] is True
 
 
-def test_the_shapes_of_all_maps_are_smacs() -> None:
+def test_the_shapes_of_all_maps_are_smacs(standin: Any) -> None:  # noqa: F811
+    from smac.widths import obs_width, state_width
+
     assert MAPS.keys() == SHAPES.keys()
     for name, info in MAPS.items():
         sizes = (obs_width(info), state_width(info), info.limit)
@@ -172,7 +175,13 @@ def test_the_shapes_of_all_maps_are_smacs() -> None:
         ({"obs_all_health": False, "obs_own_health": False}, -2 * 10),
     ],
 )
-def test_options_change_the_width_of_observations(options: dict[str, bool], more: int) -> None:
+def test_options_change_the_width_of_observations(
+    standin: Any,  # noqa: F811
+    options: dict[str, bool],
+    more: int,
+) -> None:
+    from smac.widths import obs_width
+
     assert obs_width(MAPS["2s3z"], **options) == 80 + more
 
 

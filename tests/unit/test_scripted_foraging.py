@@ -11,11 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omg.envs.foraging import ForagingEnv
-from omg.opponents.scripted_foraging import COMMITTED, SCRIPTS, Script, make_script
+from omg.envs.foraging.args import ForagingRules
+from omg.opponents.scripted_foraging import (
+    MEMORY_DIM,
+    SCRIPTS,
+    Kind,
+    act_together,
+    headings,
+    make_script,
+)
+from omg.opponents.scripts import Script
 from omg.types import IntArray, Observation, OmgError, TimeStep
 
 NONE, NORTH, SOUTH, WEST, EAST, LOAD = range(6)
 KEY = "Foraging-8x8-2p-3f-v3"
+COMMITTED = [name for name, kind in SCRIPTS.items() if kind.commits]
 # Two players of level 3 can lift 6 together, so everything can be collected.
 SHARED: dict[str, Any] = {
     "min_player_level": 3,
@@ -31,9 +41,21 @@ def make(key: str = KEY, copies: int = 1, seed: int = 0, **args: Any) -> Foragin
     return env
 
 
-def sizes(env: ForagingEnv) -> dict[str, int]:
-    rules = env.rules
-    return {"rows": rules.rows, "cols": rules.cols, "n_foods": rules.max_num_food}
+def nothing(rows: int) -> IntArray:
+    """The memory at an episode's start."""
+    return np.zeros((rows, MEMORY_DIM), np.int64)
+
+
+def act(
+    script: Script[Kind],
+    state: Any,
+    seats: IntArray,
+    avail: Any,
+    memory: IntArray,
+    rng: np.random.Generator,
+    rules: ForagingRules,
+) -> tuple[IntArray, IntArray]:
+    return act_together([script], np.zeros_like(seats), state, seats, avail, memory, rng, rules)
 
 
 def put(players: Any, foods: Any, levels: Any = (3, 3), **args: Any) -> ForagingEnv:
@@ -48,7 +70,7 @@ def seats_of(env: ForagingEnv, seat: int) -> IntArray:
 
 def act_in(
     env: ForagingEnv,
-    script: Script,
+    script: Script[Kind],
     seat: int,
     memory: IntArray,
     *,
@@ -58,14 +80,23 @@ def act_in(
     seen = env.observe() if seen is None else seen
     rng = np.random.default_rng(0) if rng is None else rng
     seats = seats_of(env, seat)
-    return script.act(seen.state, seats, seen.avail[:, seat], memory, rng, **sizes(env))
+    return act(script, seen.state, seats, seen.avail[:, seat], memory, rng, env.rules)
 
 
 def target_of(env: ForagingEnv, name: str, seat: int = 0) -> tuple[int, ...]:
-    script = make_script(name)
-    state, memory = env.observe().state, script.initial_memory(env.n_copies)
-    chosen = script.target(state, seats_of(env, seat), memory, **sizes(env))
-    return tuple(chosen[0].tolist())
+    return tuple(targets(env, name, seat)[0].tolist())
+
+
+def targets(env: ForagingEnv, name: str, seat: int) -> Any:
+    seats = seats_of(env, seat)
+    return target(make_script(name), env.observe().state, seats, nothing(len(seats)), env.rules)
+
+
+def target(
+    script: Script[Kind], state: Any, seats: IntArray, memory: IntArray, rules: ForagingRules
+) -> Any:
+    """Where rows head to, [R, 2]; their own place if nowhere."""
+    return headings([script], np.zeros_like(seats), state, seats, memory, rules)[:, :2]
 
 
 @dataclass
@@ -75,10 +106,10 @@ class Played:
     actions: IntArray  # [T, B, N]
 
 
-def play(env: ForagingEnv, scripts: list[Script], *, seed: int = 0) -> Played:
+def play(env: ForagingEnv, scripts: list[Script[Kind]], *, seed: int = 0) -> Played:
     """One episode of every copy, a script in each seat."""
     seen: Observation | TimeStep = env.reset(seed)
-    memories = [script.initial_memory(env.n_copies) for script in scripts]
+    memories = [nothing(env.n_copies) for script in scripts]
     rng = np.random.default_rng(seed)
     limit = env.spec.episode_limit
     steps, finished = np.full(env.n_copies, limit), np.zeros(env.n_copies, np.bool_)
@@ -117,7 +148,7 @@ PICKS = {
     "bottom_left": (6, 1),
     "bottom_right": (6, 5),
     "follow": (6, 1),
-    "random": (-1, -1),
+    "random": (0, 2),  # nothing: its own place
 }
 
 
@@ -141,11 +172,7 @@ def test_a_choice_does_not_depend_on_the_seat(name: str) -> None:
 
 def test_committed_kinds_choose_differently_from_one_another() -> None:
     env = make(copies=300, **SHARED)
-    state, seats = env.observe().state, seats_of(env, 1)
-    chosen = {}
-    for name in COMMITTED:
-        script = make_script(name)
-        chosen[name] = script.target(state, seats, script.initial_memory(300), **sizes(env))
+    chosen = {name: targets(env, name, 1) for name in COMMITTED}
     for i, one in enumerate(COMMITTED):
         for other in COMMITTED[:i]:
             assert (chosen[one] != chosen[other]).any(axis=1).mean() > 0.1, (one, other)
@@ -177,9 +204,10 @@ def test_a_lone_player_with_no_others_still_chooses() -> None:
 def test_without_food_there_is_no_target_and_nothing_to_do() -> None:
     env = put([(0, 2), (7, 0)], [])
     script = make_script("nearest_food")
-    actions, memory = act_in(env, script, 0, script.initial_memory(1))
+    actions, memory = act_in(env, script, 0, nothing(1))
     assert actions.tolist() == [NONE]
-    assert script.target(env.observe().state, seats_of(env, 0), memory, **sizes(env))[0, 0] == -1
+    stays = target(script, env.observe().state, seats_of(env, 0), memory, env.rules)
+    assert stays.tolist() == [[0, 2]]
 
 
 @pytest.mark.parametrize("name", COMMITTED)
@@ -188,17 +216,17 @@ def test_a_target_is_kept_as_long_as_it_exists(name: str) -> None:
     env = make(copies=60, seed=5, **SHARED)
     script, chance = make_script(name, noise=0.1), make_script("random")
     rng = np.random.default_rng(1)
-    memory, idle = script.initial_memory(60), chance.initial_memory(60)
+    memory, idle = nothing(60), nothing(60)
     seen: Observation | TimeStep = env.observe()
     before, changes = np.full((60, 2), -1), 0
     for _ in range(80):
-        now = script.target(seen.state, seats_of(env, 0), memory, **sizes(env))
+        now = target(script, seen.state, seats_of(env, 0), memory, env.rules)
         foods = seen.state[:, :9].reshape(60, 3, 3)[:, :, :2]
         still_there = (foods == before[:, None]).all(axis=2).any(axis=1) & (before[:, 0] >= 0)
         np.testing.assert_array_equal(now[still_there], before[still_there])
         changes += int((~still_there).sum())
         actions, memory = act_in(env, script, 0, memory, seen=seen, rng=rng)
-        after = script.target(seen.state, seats_of(env, 0), memory, **sizes(env))
+        after = target(script, seen.state, seats_of(env, 0), memory, env.rules)
         np.testing.assert_array_equal(after, now)
         others, idle = act_in(env, chance, 1, idle, seen=seen, rng=rng)
         seen = env.step(np.stack([actions, others], axis=1))
@@ -211,29 +239,29 @@ def test_a_target_is_kept_as_long_as_it_exists(name: str) -> None:
 def test_memory_set_to_zero_forgets_the_target() -> None:
     script = make_script("nearest_food")
     env = put([(0, 2), (7, 0)], [(1, 6, 4), (2, 1, 5)])
-    _, memory = act_in(env, script, 0, script.initial_memory(1))
+    _, memory = act_in(env, script, 0, nothing(1))
     env.set_layout(
         0, player_pos=[(0, 6), (7, 0)], player_levels=[3, 3], foods=[(1, 6, 4), (2, 1, 5)]
     )
     state, seats = env.observe().state, seats_of(env, 0)
-    assert script.target(state, seats, memory, **sizes(env)).tolist() == [[2, 1]]
-    assert script.target(state, seats, 0 * memory, **sizes(env)).tolist() == [[1, 6]]
+    assert target(script, state, seats, memory, env.rules).tolist() == [[2, 1]]
+    assert target(script, state, seats, 0 * memory, env.rules).tolist() == [[1, 6]]
 
 
 def test_follow_changes_its_target_when_the_other_player_does() -> None:
     script = make_script("follow")
     foods = [(1, 6, 4), (6, 1, 5)]
     env = put([(3, 3), (7, 0)], foods)
-    _, memory = act_in(env, script, 0, script.initial_memory(1))
+    _, memory = act_in(env, script, 0, nothing(1))
     env.set_layout(0, player_pos=[(3, 3), (0, 7)], player_levels=[3, 3], foods=foods)
     state = env.observe().state
-    assert script.target(state, seats_of(env, 0), memory, **sizes(env)).tolist() == [[1, 6]]
+    assert target(script, state, seats_of(env, 0), memory, env.rules).tolist() == [[1, 6]]
 
 
 def test_a_player_beside_its_target_loads_and_goes_on_loading() -> None:
     env = put([(2, 2), (7, 7)], [(2, 1, 6), (5, 5, 6)])
     script = make_script("nearest_food")
-    memory = script.initial_memory(1)
+    memory = nothing(1)
     for _ in range(20):
         actions, memory = act_in(env, script, 0, memory)
         assert actions.tolist() == [LOAD]
@@ -253,7 +281,7 @@ def test_steps_lead_round_other_players(
 ) -> None:
     env = put([me, other], [(5, 3, 2)])
     script = make_script("nearest_food")
-    actions, _ = act_in(env, script, 0, script.initial_memory(1))
+    actions, _ = act_in(env, script, 0, nothing(1))
     assert int(actions[0]) in expected
 
 
@@ -261,7 +289,7 @@ def test_a_player_in_a_dead_end_does_not_step_back_to_where_it_came_from() -> No
     """From the corner, past a waiting player on one side and food on the other."""
     env = put([(0, 0), (0, 1)], [(1, 1, 6), (1, 4, 2)])
     script = make_script("top_right")
-    memory, path = script.initial_memory(1), []
+    memory, path = nothing(1), []
     for _ in range(8):
         actions, memory = act_in(env, script, 0, memory)
         if actions[0] == LOAD:
@@ -275,7 +303,7 @@ def test_a_player_in_a_dead_end_does_not_step_back_to_where_it_came_from() -> No
 def test_players_who_want_the_same_cell_take_turns_instead_of_blocking_each_other() -> None:
     env = put([(3, 0), (3, 2)], [(1, 6, 2), (6, 1, 2)], **SHARED)
     scripts = [make_script("top_right"), make_script("bottom_left")]
-    memories = [script.initial_memory(1) for script in scripts]
+    memories = [nothing(1) for script in scripts]
     for _ in range(20):
         actions = []
         for seat, script in enumerate(scripts):
@@ -290,14 +318,11 @@ def test_players_who_want_the_same_cell_take_turns_instead_of_blocking_each_othe
     name=st.sampled_from(sorted(SCRIPTS)),
     seed=st.integers(0, 10_000),
     noise=st.sampled_from([0.0, 0.3]),
-    patience=st.sampled_from([None, 0, 3]),
     key=st.sampled_from([KEY, "Foraging-5x6-3p-2f-coop-v3", "Foraging-4x4-5p-1f-v3"]),
 )
-def test_only_available_actions_are_taken(
-    name: str, seed: int, noise: float, patience: int | None, key: str
-) -> None:
+def test_only_available_actions_are_taken(name: str, seed: int, noise: float, key: str) -> None:
     env = make(key, copies=8, seed=seed)
-    script = make_script(name, noise=noise, patience=patience)
+    script = make_script(name, noise=noise)
     play(env, [script] * env.spec.n_agents, seed=seed)  # asserts it at every step
 
 
@@ -308,10 +333,10 @@ def test_any_mask_is_respected(data: st.DataObject, name: str) -> None:
     avail = rng.random((16, 6)) < 0.3
     avail[np.arange(16), rng.integers(6, size=16)] = True
     script = make_script(name, noise=0.2)
-    memory = script.initial_memory(16)
+    memory = nothing(16)
     for _ in range(3):
-        actions, memory = script.act(
-            env.observe().state, seats_of(env, 1), avail, memory, rng, **sizes(env)
+        actions, memory = act(
+            script, env.observe().state, seats_of(env, 1), avail, memory, rng, env.rules
         )
         assert avail[np.arange(16), actions].all()
 
@@ -330,18 +355,18 @@ def test_play_is_the_same_with_the_same_seed(name: str, noise: float) -> None:
 def test_rows_do_not_depend_on_each_other(name: str) -> None:
     """Rows split over two calls, mixed seats: the same actions and memory, noise included."""
     env = make("Foraging-8x8-3p-3f-v3", copies=40)
-    script = make_script(name, noise=0.2, patience=2)
+    script = make_script(name, noise=0.2)
     seats = np.arange(40) % 3
-    whole, parts = script.initial_memory(40), script.initial_memory(40)
+    whole, parts = nothing(40), nothing(40)
     rngs = np.random.default_rng(7), np.random.default_rng(7)
     for _ in range(15):
         seen = env.observe()
         avail = seen.avail[np.arange(40), seats]
-        actions, whole = script.act(seen.state, seats, avail, whole, rngs[0], **sizes(env))
+        actions, whole = act(script, seen.state, seats, avail, whole, rngs[0], env.rules)
         pieces = []
         for part in (slice(0, 13), slice(13, 40)):
-            action, parts[part] = script.act(
-                seen.state[part], seats[part], avail[part], parts[part], rngs[1], **sizes(env)
+            action, parts[part] = act(
+                script, seen.state[part], seats[part], avail[part], parts[part], rngs[1], env.rules
             )
             pieces.append(action)
         np.testing.assert_array_equal(actions, np.concatenate(pieces))
@@ -353,8 +378,8 @@ def test_rows_do_not_depend_on_each_other(name: str) -> None:
 
 def test_acting_leaves_its_inputs_alone() -> None:
     env = make(copies=5)
-    script = make_script("nearest_food", noise=0.5, patience=1)
-    seen, memory = env.observe(), script.initial_memory(5)
+    script = make_script("nearest_food", noise=0.5)
+    seen, memory = env.observe(), nothing(5)
     kept = seen.state.copy(), seen.avail.copy()
     act_in(env, script, 0, memory, seen=seen)
     assert not memory.any()
@@ -368,19 +393,12 @@ def test_pairs_collect_everything_that_one_can_lift(name: str) -> None:
     assert play(env, [make_script(name)] * 2).finished == 1.0
 
 
-@pytest.mark.parametrize("key", [KEY, "Foraging-8x8-2p-3f-coop-v3"])
-@pytest.mark.parametrize("name", COMMITTED)
-def test_patient_pairs_collect_everything_within_fifty_steps(name: str, key: str) -> None:
-    env = make(key, copies=200, **SHARED)
-    assert play(env, [make_script(name, patience=4)] * 2).finished >= 0.95
-
-
 def test_random_players_do_far_worse() -> None:
     env = make(copies=200, **SHARED)
     assert play(env, [make_script("random")] * 2).finished < 0.1
 
 
-def test_without_patience_committed_players_may_wait_for_each_other_for_ever() -> None:
+def test_committed_players_may_wait_for_each_other_for_ever() -> None:
     env = make("Foraging-8x8-2p-3f-coop-v3", copies=200, **SHARED)
     strict = play(env, [make_script("nearest_food")] * 2)
     assert 0.1 < strict.finished < 0.6
@@ -391,13 +409,14 @@ def test_random_is_uniform_over_what_is_available() -> None:
     env.reset(0)
     avail = np.tile([True, False, True, False, False, True], (6000, 1))
     script = make_script("random")
-    actions, _ = script.act(
+    actions, _ = act(
+        script,
         env.observe().state,
         seats_of(env, 0),
         avail,
-        script.initial_memory(6000),
+        nothing(6000),
         np.random.default_rng(0),
-        **sizes(env),
+        env.rules,
     )
     share = np.bincount(actions, minlength=6) / 6000
     np.testing.assert_allclose(share, avail[0] / 3, atol=0.03)
@@ -406,7 +425,7 @@ def test_random_is_uniform_over_what_is_available() -> None:
 def test_noise_replaces_that_share_of_actions() -> None:
     env = make(copies=6000, seed=2)
     seen, calm, noisy = env.observe(), make_script("centre"), make_script("centre", noise=0.4)
-    memory = calm.initial_memory(6000)
+    memory = nothing(6000)
     straight, _ = act_in(env, calm, 0, memory, seen=seen)
     bent, _ = act_in(env, noisy, 0, memory, seen=seen)
     # A random action is the straight one again about every fourth time.
@@ -419,20 +438,21 @@ def test_an_unknown_name_is_refused_with_the_nearest_one_and_the_list() -> None:
         make_script("nearest_fod")
 
 
-@pytest.mark.parametrize("options", [{"noise": -0.1}, {"noise": 1.5}, {"patience": -1}])
+@pytest.mark.parametrize("options", [{"noise": -0.1}, {"noise": 1.5}])
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OmgError, match=next(iter(options))):
         make_script("random", **options)
 
 
 def test_states_that_do_not_fit_the_sizes_are_refused() -> None:
-    script = make_script("nearest_food")
+    rules = make().rules
     with pytest.raises(ValueError, match="foods"):
-        script.target(
+        act(
+            make_script("nearest_food"),
             np.zeros((2, 9), np.float32),
             np.zeros(2, np.int64),
-            script.initial_memory(2),
-            rows=8,
-            cols=8,
-            n_foods=3,
+            np.ones((2, 6), np.bool_),
+            nothing(2),
+            np.random.default_rng(0),
+            rules,
         )

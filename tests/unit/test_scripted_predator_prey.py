@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omg.envs.predator_prey import PredatorPreyEnv
+from omg.envs.predator_prey.args import PredatorPreyArgs
 from omg.opponents.scripted_predator_prey import (
     SCRIPTS,
-    Script,
+    Kind,
     act_together,
     board_of,
     headings,
     make_script,
-    scripts_of,
 )
+from omg.opponents.scripts import Script
 from omg.types import IntArray, Observation, OmgError, TimeStep
 
 NONE, LEFT, RIGHT, DOWN, UP = range(5)
@@ -37,17 +38,39 @@ def put(places: Any, velocities: Any = None, **args: Any) -> PredatorPreyEnv:
     return env
 
 
+def scripts_of(role: str) -> list[str]:
+    return [name for name, kind in SCRIPTS.items() if kind.role in (role, None)]
+
+
+def act(
+    script: Script[Kind],
+    state: Any,
+    seats: IntArray,
+    avail: Any,
+    memory: IntArray,
+    rng: np.random.Generator,
+    args: PredatorPreyArgs,
+) -> tuple[IntArray, IntArray]:
+    return act_together([script], np.zeros_like(seats), state, seats, avail, memory, rng, args)
+
+
+def target(
+    script: Script[Kind], state: Any, seats: IntArray, memory: IntArray, args: PredatorPreyArgs
+) -> Any:
+    return headings([script], np.zeros_like(seats), state, seats, memory, args)
+
+
 def target_of(env: PredatorPreyEnv, name: str, seat: int) -> list[float]:
     script = make_script(name)
-    state, memory = env.observe().state, script.initial_memory(1)
-    return script.target(state, np.array([seat]), memory, **env.args.board)[0].tolist()
+    state, memory = env.observe().state, np.zeros((1, 1), np.int64)
+    return target(script, state, np.array([seat]), memory, env.args)[0].tolist()
 
 
 def action_of(env: PredatorPreyEnv, name: str, seat: int) -> int:
     script, seen = make_script(name), env.observe()
-    memory, rng = script.initial_memory(1), np.random.default_rng(0)
+    memory, rng = np.zeros((1, 1), np.int64), np.random.default_rng(0)
     seats = np.array([seat])
-    actions, _ = script.act(seen.state, seats, seen.avail[:, seat], memory, rng, **env.args.board)
+    actions, _ = act(script, seen.state, seats, seen.avail[:, seat], memory, rng, env.args)
     return int(actions[0])
 
 
@@ -57,15 +80,15 @@ def play(
     """One episode of every copy: the last step, actions [T, B, N] and states [T + 1, B, S]."""
     seen: Observation | TimeStep = env.reset(seed)
     scripts = [make_script(name, noise=noise) for name in names]
-    memories = [script.initial_memory(env.n_copies) for script in scripts]
+    memories = [np.zeros((env.n_copies, 1), np.int64) for script in scripts]
     rng = np.random.default_rng(seed)
     taken, states = [], [seen.state]
     for _ in range(env.spec.episode_limit):
         chosen = []
         for seat, script in enumerate(scripts):
             seats = np.full(env.n_copies, seat)
-            actions, memories[seat] = script.act(
-                seen.state, seats, seen.avail[:, seat], memories[seat], rng, **env.args.board
+            actions, memories[seat] = act(
+                script, seen.state, seats, seen.avail[:, seat], memories[seat], rng, env.args
             )
             chosen.append(actions)
         taken.append(np.stack(chosen, axis=1))
@@ -77,9 +100,9 @@ def play(
 def test_there_are_scripts_of_both_roles_and_each_says_what_it_does() -> None:
     assert set(scripts_of("predator")) == {"chase", "intercept", "ambush", "guard", "random"}
     assert set(scripts_of("prey")) == {"flee", "flee_all", "corner", "orbit", "random"}
-    assert make_script("chase").role == "predator"
-    assert make_script("orbit").role == "prey"
-    assert make_script("random").role is None
+    assert make_script("chase").kind.role == "predator"
+    assert make_script("orbit").kind.role == "prey"
+    assert make_script("random").kind.role is None
     assert len({kind.about for kind in SCRIPTS.values()}) == len(SCRIPTS)
 
 
@@ -156,17 +179,17 @@ def test_prey_that_flees_stays_inside_while_random_prey_does_not() -> None:
 
 def test_corner_picks_the_safest_corner_keeps_it_and_leaves_when_a_predator_comes() -> None:
     env = put([(0.7, 0.7), (-0.1, -0.1)])
-    script, seats, board = make_script("corner"), np.array([1]), env.args.board
+    script, seats, board = make_script("corner"), np.array([1]), env.args
     seen, rng = env.observe(), np.random.default_rng(0)
     assert target_of(env, "corner", 1)[:2] == pytest.approx([-0.85, -0.85])
-    _, memory = script.act(seen.state, seats, seen.avail[:, 1], np.zeros((1, 1), int), rng, **board)
+    _, memory = act(script, seen.state, seats, seen.avail[:, 1], np.zeros((1, 1), int), rng, board)
     # Another corner would be chosen afresh here, but it is not threatened yet.
     env.set_layout(0, agent_pos=[(-0.2, -0.2), (-0.1, 0.0)])
-    kept = script.target(env.observe().state, seats, memory, **board)
+    kept = target(script, env.observe().state, seats, memory, board)
     assert kept[0, :2].tolist() == pytest.approx([-0.85, -0.85])
     assert target_of(env, "corner", 1)[:2] == pytest.approx([0.85, 0.85])
     env.set_layout(0, agent_pos=[(-0.7, -0.6), (-0.8, -0.8)])
-    left = script.target(env.observe().state, seats, memory, **board)
+    left = target(script, env.observe().state, seats, memory, board)
     assert left[0, :2].tolist() != pytest.approx([-0.85, -0.85])
 
 
@@ -179,10 +202,15 @@ def test_orbit_circles_away_from_the_predator_and_keeps_its_direction(
     script, memory = make_script("orbit"), np.zeros((1, 1), np.int64)
     angles, radii = [], []
     for _ in range(50):
-        actions, memory = script.act(
-            seen.state, np.array([1]), seen.avail[:, 1], memory, np.random.default_rng(0),
-            **env.args.board,
-        )  # fmt: skip
+        actions, memory = act(
+            script,
+            seen.state,
+            np.array([1]),
+            seen.avail[:, 1],
+            memory,
+            np.random.default_rng(0),
+            env.args,
+        )
         seen = env.step(np.array([[NONE, actions[0]]]))
         x, y = seen.state[0, 4:6]
         angles.append(np.arctan2(y, x))
@@ -196,12 +224,12 @@ def test_orbit_circles_away_from_the_predator_and_keeps_its_direction(
 def test_random_heads_nowhere_and_is_uniform_over_what_is_available() -> None:
     env = make(copies=6000)
     script, seen = make_script("random"), env.observe()
-    memory = script.initial_memory(6000)
-    own = script.target(seen.state, np.full(6000, 3), memory, **env.args.board)
+    memory = np.zeros((6000, 1), np.int64)
+    own = target(script, seen.state, np.full(6000, 3), memory, env.args)
     np.testing.assert_array_equal(own, seen.state[:, 12:16])
     avail = np.tile([True, False, True, False, True], (6000, 1))
-    actions, _ = script.act(
-        seen.state, np.full(6000, 3), avail, memory, np.random.default_rng(0), **env.args.board
+    actions, _ = act(
+        script, seen.state, np.full(6000, 3), avail, memory, np.random.default_rng(0), env.args
     )
     share = np.bincount(actions, minlength=5) / 6000
     np.testing.assert_allclose(share, avail[0] / 3, atol=0.03)
@@ -211,10 +239,10 @@ def test_predators_walk_round_an_obstacle_in_the_way() -> None:
     env = make(n_predators=1, n_obstacles=1, max_cycles=40)
     seen: Any = env.set_layout(0, agent_pos=[(-0.7, 0.01), (0.7, 0.0)], obstacles=[(0.0, 0.0)])
     script, rng = make_script("chase"), np.random.default_rng(0)
-    memory = script.initial_memory(1)
+    memory = np.zeros((1, 1), np.int64)
     for _ in range(39):
-        actions, memory = script.act(
-            seen.state, np.array([0]), seen.avail[:, 0], memory, rng, **env.args.board
+        actions, memory = act(
+            script, seen.state, np.array([0]), seen.avail[:, 0], memory, rng, env.args
         )
         seen = env.step(np.array([[actions[0], NONE]]))
         if seen.info["collisions"][0]:
@@ -256,18 +284,18 @@ ROLES = [(name, seat) for seat, role in ((1, "predator"), (3, "prey")) for name 
 def test_rows_do_not_depend_on_each_other(name: str, seat: int) -> None:
     """Rows split over two calls: the same actions and memory, noise included."""
     env = make(copies=40)
-    script, board = make_script(name, noise=0.2), env.args.board
+    script, board = make_script(name, noise=0.2), env.args
     seats = np.full(40, seat)
-    whole, parts = script.initial_memory(40), script.initial_memory(40)
+    whole, parts = np.zeros((40, 1), np.int64), np.zeros((40, 1), np.int64)
     rngs = np.random.default_rng(7), np.random.default_rng(7)
     for _ in range(12):
         seen = env.observe()
         avail = seen.avail[:, seat]
-        actions, whole = script.act(seen.state, seats, avail, whole, rngs[0], **board)
+        actions, whole = act(script, seen.state, seats, avail, whole, rngs[0], board)
         pieces = []
         for part in (slice(0, 13), slice(13, 40)):
-            action, parts[part] = script.act(
-                seen.state[part], seats[part], avail[part], parts[part], rngs[1], **board
+            action, parts[part] = act(
+                script, seen.state[part], seats[part], avail[part], parts[part], rngs[1], board
             )
             pieces.append(action)
         np.testing.assert_array_equal(actions, np.concatenate(pieces))
@@ -287,12 +315,12 @@ def test_scripts_that_act_together_act_as_each_would_alone() -> None:
         seen = env.observe()
         avail = seen.avail[np.arange(60), seats]
         actions, after = act_together(
-            scripts, members, seen.state, seats, avail, memory, rng, **env.args.board
+            scripts, members, seen.state, seats, avail, memory, rng, env.args
         )
         for number, script in enumerate(scripts):
             rows = members == number
-            alone, own = script.act(
-                seen.state[rows], seats[rows], avail[rows], memory[rows], rng, **env.args.board
+            alone, own = act(
+                script, seen.state[rows], seats[rows], avail[rows], memory[rows], rng, env.args
             )
             np.testing.assert_array_equal(actions[rows], alone)
             np.testing.assert_array_equal(after[rows], own)
@@ -307,10 +335,10 @@ def test_headings_are_the_targets_of_each_rows_own_script() -> None:
     scripts = [make_script(name) for name in ("intercept", "orbit", "random")]
     members, seats = np.array([0, 1, 2, 0, 2, 1, 0, 2]), np.array([0, 3, 1, 2, 3, 3, 1, 0])
     state, memory = env.observe().state, np.array([[0], [2], [0], [0], [0], [1], [0], [0]])
-    found = headings(scripts, members, state, seats, memory, **env.args.board)
+    found = headings(scripts, members, state, seats, memory, env.args)
     for row, number in enumerate(members.tolist()):
         one = slice(row, row + 1)
-        alone = scripts[number].target(state[one], seats[one], memory[one], **env.args.board)
+        alone = target(scripts[number], state[one], seats[one], memory[one], env.args)
         np.testing.assert_array_equal(found[one], alone)
 
 
@@ -319,18 +347,21 @@ def test_noise_replaces_that_share_of_actions() -> None:
     seen = env.observe()
     memory = np.zeros((6000, 1), np.int64)
     calm, noisy = (
-        make_script("chase", noise=noise).act(
-            seen.state, np.zeros(6000, int), seen.avail[:, 0], memory, np.random.default_rng(0),
-            **env.args.board,
+        act(
+            make_script("chase", noise=noise),
+            seen.state,
+            np.zeros(6000, int),
+            seen.avail[:, 0],
+            memory,
+            np.random.default_rng(0),
+            env.args,
         )[0]
         for noise in (0.0, 0.4)
-    )  # fmt: skip
+    )
     assert (calm != noisy).mean() == pytest.approx(0.4 * 4 / 5, abs=0.02)
 
 
-@given(
-    data=st.data(), place=st.sampled_from(ROLES), noise=st.sampled_from([0.0, 0.5])
-)  # fmt: skip
+@given(data=st.data(), place=st.sampled_from(ROLES), noise=st.sampled_from([0.0, 0.5]))
 def test_any_mask_is_respected(data: st.DataObject, place: tuple[str, int], noise: float) -> None:
     name, seat = place
     env = make(copies=16, seed=data.draw(st.integers(0, 999)))
@@ -338,10 +369,10 @@ def test_any_mask_is_respected(data: st.DataObject, place: tuple[str, int], nois
     avail = rng.random((16, 5)) < 0.3
     avail[np.arange(16), rng.integers(5, size=16)] = True
     script = make_script(name, noise=noise)
-    memory = script.initial_memory(16)
+    memory = np.zeros((16, 1), np.int64)
     for _ in range(3):
-        actions, memory = script.act(
-            env.observe().state, np.full(16, seat), avail, memory, rng, **env.args.board
+        actions, memory = act(
+            script, env.observe().state, np.full(16, seat), avail, memory, rng, env.args
         )
         assert avail[np.arange(16), actions].all()
 
@@ -351,14 +382,19 @@ def test_acting_leaves_its_inputs_alone_and_repeats(name: str) -> None:
     env = make(copies=8)
     seat = 0 if name == "chase" else 3
     script, seen = make_script(name, noise=0.5), env.observe()
-    memory, kept = script.initial_memory(8), seen.state.copy()
+    memory, kept = np.zeros((8, 1), np.int64), seen.state.copy()
     first, second = (
-        script.act(
-            seen.state, np.full(8, seat), seen.avail[:, seat], memory, np.random.default_rng(3),
-            **env.args.board,
+        act(
+            script,
+            seen.state,
+            np.full(8, seat),
+            seen.avail[:, seat],
+            memory,
+            np.random.default_rng(3),
+            env.args,
         )[0]
         for _ in range(2)
-    )  # fmt: skip
+    )
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(seen.state, kept)
     assert not memory.any()
@@ -368,9 +404,7 @@ def test_a_script_refuses_the_seats_of_the_other_role() -> None:
     env = make()
     script: Script = make_script("chase")
     with pytest.raises(ValueError, match="'chase' plays predator"):
-        script.target(
-            env.observe().state, np.array([3]), script.initial_memory(1), **env.args.board
-        )
+        target(script, env.observe().state, np.array([3]), np.zeros((1, 1), np.int64), env.args)
     with pytest.raises(ValueError, match="'flee' plays prey"):
         action_of(env, "flee", 0)
 
@@ -378,13 +412,18 @@ def test_a_script_refuses_the_seats_of_the_other_role() -> None:
 def test_states_that_do_not_fit_the_sizes_are_refused() -> None:
     script = make_script("chase")
     with pytest.raises(ValueError, match="4 agents and 2 obstacles"):
-        script.target(
-            np.zeros((2, 9), np.float32), np.zeros(2, int), script.initial_memory(2), **board_of({})
+        target(
+            script,
+            np.zeros((2, 9), np.float32),
+            np.zeros(2, int),
+            np.zeros((2, 1), np.int64),
+            board_of({}),
         )
 
 
 def test_the_board_follows_the_arguments_of_the_environment() -> None:
-    assert board_of({"n_prey": 2}) == {"n_predators": 3, "n_prey": 2, "n_obstacles": 2}
+    board = board_of({"n_prey": 2})
+    assert (board.n_predators, board.n_prey, board.n_obstacles) == (3, 2, 2)
     with pytest.raises(OmgError, match="n_preys"):
         board_of({"n_preys": 2})
 

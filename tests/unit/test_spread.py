@@ -14,7 +14,7 @@ from PIL import Image
 from omg.config.loader import load_command_line
 from omg.envs.check import check_batched_env
 from omg.envs.registry import make_batched
-from omg.envs.spread import SpreadArgs, SpreadEnv, frames_from_states
+from omg.envs.spread import SpreadArgs, SpreadEnv
 from omg.envs.spread.render import to_animated_svg, to_rgb, to_svg
 from omg.types import OmgError, TimeStep
 
@@ -261,7 +261,7 @@ def episode() -> tuple[Any, Any, Any, SpreadArgs]:
 
 def test_frames_tell_collisions_and_coverage_as_the_game_does() -> None:
     states, rewards, covered, args = episode()
-    frames = frames_from_states(states, rewards, args=args)
+    frames = SpreadEnv(args=args, n_copies=1).frames(states, rewards)
     assert [sum(frame.covered) / 3 for frame in frames[1:]] == pytest.approx(covered)
     assert {sum(frame.covered) for frame in frames} == {1, 2}
     # All of a reward that is not shared is half a point per collision: 0 and 1 have them equally.
@@ -274,7 +274,7 @@ def test_frames_tell_collisions_and_coverage_as_the_game_does() -> None:
 
 def test_a_covered_landmark_has_a_halo_and_a_collision_flashes() -> None:
     states, rewards, _, args = episode()
-    for frame in frames_from_states(states, rewards, args=args):
+    for frame in SpreadEnv(args=args, n_copies=1).frames(states, rewards):
         svg = to_svg(frame)
         # Rings, halos, agents, marks beside scores, footprints.
         ovals = 3 + sum(frame.covered) + 3 + 3 + sum(len(trail) for trail in frame.trails)
@@ -288,7 +288,7 @@ def test_pictures_are_arrays_and_show_differences() -> None:
     assert picture.dtype == np.uint8
     assert picture.shape == (522, 476, 3)
     states, rewards, _, args = episode()
-    frames = frames_from_states(states, rewards, args=args)
+    frames = SpreadEnv(args=args, n_copies=1).frames(states, rewards)
     assert not np.array_equal(to_rgb(frames[0]), to_rgb(frames[-1]))
     assert to_rgb(frames[0], dark=True).mean() < 100 < to_rgb(frames[0]).mean()
 

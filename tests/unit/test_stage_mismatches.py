@@ -29,13 +29,13 @@ from omg.cli.train import train
 from omg.config.loader import load_command_line
 from omg.controllers.team import BasicMAC, MultiModuleMAC
 from omg.envs.registry import make_batched
-from omg.envs.single import SingleCopyEnv
 from omg.envs.vector import SerialVectorEnv
 from omg.opponents.players import StackedGroup
 from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors
 from omg.storage.models import check_meta
 from omg.types import OmgError
+from tests.unit.single_copy import SingleCopyEnv
 
 from .test_mixed_teams import CPU, KEY, SMALL, TASK, collect, make_rollout, unrolled
 
@@ -349,7 +349,10 @@ def test_an_agent_that_learned_among_others_plays_as_a_member_beside_teams(
         ("--subgoal_source=opponents", "subgoal_source=state, not opponents"),
         ("--am_hidden_dim=40", "am_hidden_dim=36, not 40"),
         ("--learner=am_learner", "learner=omg_learner, not am_learner"),
-        ("--env=omg.envs.toys:CounterEnv", "env=foraging, not omg.envs.toys:CounterEnv"),
+        (
+            "--env=tests.unit.counter_game:CounterEnv",
+            "env=foraging, not tests.unit.counter_game:CounterEnv",
+        ),
     ],
 )
 def test_a_run_is_not_continued_with_other_settings(stages: Stages, word: str, told: str) -> None:
@@ -382,4 +385,4 @@ def test_games_say_it_in_their_env_info_and_may_keep_silent() -> None:
     foraging = make_batched("foraging", KEY, n_copies=1)
     again = SerialVectorEnv(factory=lambda copy: SingleCopyEnv(foraging), n_copies=1)
     assert again.spec.obs_format == foraging.spec.obs_format != ""
-    assert make_batched("omg.envs.toys:CounterEnv", {}, n_copies=1).spec.obs_format == ""
+    assert make_batched("tests.unit.counter_game:CounterEnv", {}, n_copies=1).spec.obs_format == ""

@@ -29,7 +29,7 @@ SMALL = {
 TRAP = """
 from pathlib import Path
 from omg.envs.foraging.env import ForagingEnv
-from omg.modules.agents.rnn import RNNAgent
+from omg.modules.agents.networks import RNNAgent
 from omg.modules.opponent_models.base_am import NaiveModel
 
 Path("sprung").touch()

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from omg.components.episodes import environment_scheme
-from omg.components.replay_buffer import ReplayBuffer
 from omg.components.seeding import SeedTree
-from omg.components.trajectories import SEAT
+from omg.components.trajectories import SEAT, ReplayBuffer
 from omg.config.loader import load_command_line
 from omg.controllers.team import MultiModuleMAC
 from omg.envs.registry import make_batched

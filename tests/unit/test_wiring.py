@@ -30,7 +30,7 @@ from omg.envs.worker_handle import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
 from omg.experiment.output import read_metrics
 from omg.experiment.run import Run
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.learners.base import Progress
 from omg.learners.q_learner import QLearner
 from omg.modules.device import choose_device
@@ -45,7 +45,7 @@ from omg.types import OmgError
 from . import mdps
 
 CPU = torch.device("cpu")
-COUNTER = "omg.envs.toys:CounterEnv"
+COUNTER = "tests.unit.counter_game:CounterEnv"
 TINY = [
     *("--rnn_hidden_dim=16", "--batch_size=4", "--batch_size_run=4", "--test_nepisode=6"),
     *("--t_max=200", "--test_interval=100000", "--use_sacred=False", "--use_tensorboard=False"),

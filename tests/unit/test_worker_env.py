@@ -16,16 +16,17 @@ import pytest
 
 from omg.envs.check import CHECKS
 from omg.envs.check_play import Subject
-from omg.envs.toys import CounterEnv
 from omg.envs.vector import SerialVectorEnv, episode_seed
 from omg.envs.worker_handle import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
 from omg.types import OmgError, RunFailedError
+from tests.unit.counter_game import CounterEnv
 
 CRASH = partial(operator.truediv, 1, 0)
 HANG = partial(time.sleep, 1000)
 EXIT = partial(os._exit, 3)
 SEGFAULT = os.abort
+ROOT = Path(__file__).parents[2]
 SEED = 11
 
 
@@ -130,7 +131,11 @@ def test_the_main_script_is_run_again_only_for_a_factory_it_defines(tmp_path, fa
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, str(script), factory], capture_output=True, text=True, timeout=30
+        [sys.executable, str(script), factory],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert (done.stdout.split(), done.stderr) == ([imported], "")
 
@@ -317,7 +322,7 @@ def test_a_forgotten_environment_is_closed_with_its_last_reference():
 
 SCRIPT = """
 import functools, sqlite3, sys
-from omg.envs.toys import CounterEnv
+from tests.unit.counter_game import CounterEnv
 from omg.envs.vector import SerialVectorEnv
 from omg.envs.workers import WorkerVectorEnv
 
@@ -338,7 +343,7 @@ PROGRAM = """
 import functools, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 import numpy as np
-from omg.envs.toys import CounterEnv
+from tests.unit.counter_game import CounterEnv
 from omg.envs.vector import SerialVectorEnv
 from omg.envs.workers import WorkerVectorEnv
 
@@ -363,6 +368,7 @@ def program(mode):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        cwd=ROOT,
     )
     try:
         yield child, [int(pid) for pid in child.stdout.readline().split()]
@@ -399,7 +405,11 @@ def test_killing_the_program_leaves_no_worker_and_no_memory_behind(mode):
 def test_an_exception_in_the_program_leaves_no_worker_behind():
     code = PROGRAM.replace("while True:", "raise SystemExit(7)\nwhile True:")
     done = subprocess.run(
-        [sys.executable, "-c", code, "stepping"], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", code, "stepping"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        cwd=ROOT,
     )
     assert done.returncode == 7
     assert done.stderr == ""

@@ -20,7 +20,7 @@ TASK = [
     "--env_args.max_episode_steps=15",
 ]
 # A counting game that cannot be copied in mid-episode.
-COUNTER = ["--env-config=pymarl", "--env_args.key=omg.envs.toys:CounterEnv"]
+COUNTER = ["--env-config=pymarl", "--env_args.key=tests.unit.counter_game:CounterEnv"]
 SETTINGS = [
     *("--t_max=700", "--batch_size=8", "--runner=batch"),
     *("--test_nepisode=6", "--test_interval=300", "--batch_size_run=3", "--quiet"),

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from omg.catalogue import Choice, scripted_players
 from omg.config.schema import Config
 from omg.controllers import Acted, Controller
 from omg.experiment.trained import load_players, read_run
 from omg.modules.device import choose_device
-from omg.opponents.players import Players, ScriptGroup
+from omg.opponents.players import PlayerGroup, Players, ScriptGroup, SeatRows
 from omg.opponents.pool_manifest import ScriptSpec
 from omg.policies.inputs import Carry, StepView
 from omg.registry import nearest
@@ -49,7 +49,9 @@ def is_run(policy: str) -> bool:
 def players_of(policy: str, choice: Choice, spec: EnvSpec) -> Cast:
     """Who `--policy` names: random, scripts (several with commas), or a run's folder."""
     if policy == RANDOM:
-        return Cast(RandomTeam(spec), (RANDOM,) * spec.n_agents)
+        players = Players([RANDOM], [(RandomGroup(), [0])], spec.n_agents)
+        seats = np.zeros(spec.n_agents, np.int64)
+        return Cast(FixedTeam(players, seats), (RANDOM,) * spec.n_agents)
     names = [name.strip() for name in policy.split(",")]
     known = {script.name: script.role for script in scripted_players(choice.env)}
     if all(name in known for name in names):
@@ -74,10 +76,10 @@ def _unknown(policy: str, names: Sequence[str], known: Sequence[str], choice: Ch
 
 
 class FixedTeam(Controller):
-    """What players that learn nothing have in common."""
+    """Players that learn nothing, one in every seat."""
 
-    def __init__(self, spec: EnvSpec) -> None:
-        self._spec = spec
+    def __init__(self, players: Players, members_N: IntArray) -> None:
+        self._players, self._members = players, members_N
 
     def networks(self) -> Mapping[str, nn.Module]:
         return {}
@@ -85,41 +87,14 @@ class FixedTeam(Controller):
     def describe(self) -> dict[str, Any]:
         return {}
 
-
-class RandomTeam(FixedTeam):
-    """Every seat takes any available action."""
-
     def initial_carry(self, n_copies: int) -> Carry:
-        return {}
-
-    def act(
-        self,
-        view: StepView,
-        carry: Carry,
-        *,
-        env_steps: int,
-        greedy: bool,
-        generator: torch.Generator,
-    ) -> Acted:
-        keys = torch.rand(view.avail.shape, generator=generator)
-        return Acted(keys.masked_fill(~view.avail.cpu(), -1.0).argmax(-1), carry)
-
-
-class ScriptedTeam(FixedTeam):
-    """Every seat is played by a script."""
-
-    def __init__(self, spec: EnvSpec, scripts: Players, members_N: IntArray) -> None:
-        super().__init__(spec)
-        self._scripts, self._members = scripts, members_N
-
-    def initial_carry(self, n_copies: int) -> Carry:
-        return self._scripts.initial_carry(n_copies)
+        return self._players.initial_carry(n_copies)
 
     def begin_episodes(
         self, carry: Carry, copies: IntArray, rng: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
         seated = np.tile(self._members, (len(copies), 1))
-        self._scripts.seat(carry, torch.from_numpy(copies), seated)
+        self._players.seat(carry, torch.from_numpy(copies), seated)
         return {}
 
     def act(
@@ -133,8 +108,21 @@ class ScriptedTeam(FixedTeam):
     ) -> Acted:
         actions = torch.zeros(view.last_actions.shape, dtype=torch.int64)
         carry = dict(carry)
-        self._scripts.act(view, carry, actions, generator)
+        self._players.act(view, carry, actions, generator)
         return Acted(actions, carry)
+
+
+class RandomGroup(PlayerGroup):
+    """Takes any available action."""
+
+    def initial_carry(self, lead: tuple[int, int]) -> Tensor:
+        return torch.zeros(*lead, 0)
+
+    def act(
+        self, rows: SeatRows, members: Tensor, carry: Tensor, *, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        keys = torch.rand(rows.avail.shape, generator=generator)
+        return keys.masked_fill(~rows.avail.cpu(), -1.0).argmax(-1), carry
 
 
 def _scripted(
@@ -161,7 +149,7 @@ def _scripted(
     group = ScriptGroup([ScriptSpec(name) for name in playing], choice.env, choice.args)
     scripts = Players(playing, [(group, range(len(playing)))], spec.n_agents)
     rows = np.array([playing.index(name) for name in seated], np.int64)
-    return Cast(ScriptedTeam(spec, scripts, rows), tuple(seated))
+    return Cast(FixedTeam(scripts, rows), tuple(seated))
 
 
 def _trained(folder: Path, choice: Choice, spec: EnvSpec) -> Cast:

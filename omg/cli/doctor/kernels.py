@@ -15,7 +15,7 @@ from omg.cli.doctor.line import Line
 # name, module and function of each, and what does its work without it
 KERNELS = (
     ("GRU kernel", "gru", "gru_kernel", "nn.GRU is"),
-    ("step kernel", "stacked", "stacked_kernel", "torch's layers are"),
+    ("step kernel", "gru", "stacked_kernel", "torch's layers are"),
     ("mixer kernel", "qmix", "qmix_kernel", "torch's layers are"),
     ("optimiser kernel", "optimiser", "optimiser_kernel", "torch's optimisers are"),
 )

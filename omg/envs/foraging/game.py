@@ -1,14 +1,165 @@
-"""The running games: positions, foods, and what a step does to them."""
+"""The running games: the field, what players see of it, and what a step does.
+
+A place is one integer, `row + 1 | col + 1 | level` in 16 bits each, so that sorting places sorts
+them row by row; `MISSING` sorts last and unpacks to row -1, column -1, level 0.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import NDArray
 
 from omg.envs.foraging.args import ForagingRules
-from omg.envs.foraging.board import Board
-from omg.envs.foraging.layout import COL, FIELD, MISSING, Layout, pack, unpack
-from omg.envs.foraging.observe import Observer
 from omg.types import BoolArray, FloatArray, IntArray
+
+ROW, COL, ORDER = 32, 16, 48
+FIELD = 0xFFFF
+MISSING = 1 << 62
+
+N_ACTIONS = 6
+LOAD = 5
+_STEP = 8
+_CODES = 16 * 5
+
+
+def pack(rows: IntArray, cols: IntArray, levels: IntArray) -> IntArray:
+    """Places as single integers."""
+    return ((rows + 1) << ROW) + ((cols + 1) << COL) + levels
+
+
+def unpack(places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Rows, columns and levels."""
+    return ((places >> ROW) & FIELD) - 1, ((places >> COL) & FIELD) - 1, places & FIELD
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The beginnings of E episodes."""
+
+    cells: IntArray  # [E, N], row * cols + col
+    levels: IntArray  # [E, N]
+    foods: IntArray  # [E, F], packed and ascending
+
+
+class Board:
+    """Look-up tables of a field of `rows` x `cols` cells, numbered row by row: which actions a
+    cell allows and where they lead.
+
+    Each cell of each copy has a code: which of its four neighbours can be entered (4 bits), and in
+    which direction food lies (0 for none, else 1 to 4). Foods keep their distance from one another,
+    so a cell never touches two. Codes are stored times 8, which makes code + action an index.
+    """
+
+    def __init__(self, rows: int, cols: int) -> None:
+        self.n_cells = rows * cols
+        row, col = np.divmod(np.arange(self.n_cells), cols)
+        self.rows_i: IntArray = row
+        self.cols_i: IntArray = col
+        self.rows_f = row.astype(np.float32)
+        self.cols_f = col.astype(np.float32)
+        # North, south, west, east.
+        self.offsets: IntArray = np.array([-cols, cols, -1, 1])
+        inside = np.stack([row > 0, row < rows - 1, col > 0, col < cols - 1])
+        self.empty: NDArray[np.int16] = ((1 << np.arange(4)) @ inside * _STEP).astype(np.int16)
+        # What food in each direction changes in the code of a cell.
+        direction = np.arange(4)
+        self.beside_food = (((direction + 1) * 16 - (1 << direction)) * _STEP).astype(np.int16)
+
+        self.moves: IntArray = np.zeros(_CODES * _STEP, np.int64)
+        self.loads: BoolArray = np.zeros(_CODES * _STEP, np.bool_)
+        self.food_offset: IntArray = np.zeros(_CODES * _STEP, np.int64)
+        self.avail: BoolArray = np.zeros((_CODES * _STEP, N_ACTIONS), np.bool_)
+        self.avail[:, 0] = True
+        for code in range(_CODES):
+            food, free = divmod(code, 16)
+            for side in range(4):
+                if free >> side & 1:
+                    self.moves[code * _STEP + 1 + side] = self.offsets[side]
+                    self.avail[code * _STEP, 1 + side] = True
+            if food:
+                self.loads[code * _STEP + LOAD] = True
+                self.food_offset[code * _STEP] = self.offsets[food - 1]
+                self.avail[code * _STEP, LOAD] = True
+
+
+class Observer:
+    """What players see, the whole field or what lies within their sight: turns states [E, S] or
+    places into observations [E, N, O]."""
+
+    def __init__(self, rules: ForagingRules) -> None:
+        self.rules = rules
+        n, f, sight = rules.n_players, rules.max_num_food, rules.sight
+        # What each player is told of, in order: foods, itself, the other seats.
+        seats = [[me, *(seat for seat in range(n) if seat != me)] for me in range(n)]
+        things = np.array([[*range(f), *(f + seat for seat in order)] for order in seats])
+        self._things = things.ravel()
+        columns = (3 * things[:, :, None] + np.arange(3)).reshape(n, -1)
+        shown = np.arange(3 * (f + n))
+        if not rules.observe_agent_levels:
+            shown = shown[(shown < 3 * f) | (shown % 3 < 2)]
+        self._shown = shown
+        self._columns = columns[:, shown].ravel()
+        # Where rows and columns stand in an observation; the own ones stay as they are.
+        own = 3 * f
+        kind = np.where(shown < own, shown % 3, (shown - own) % 3)
+        others = (shown < own) | (shown >= own + 3)
+        self._own = own
+        self._rows_shown = np.flatnonzero(others & (kind == 0))
+        self._cols_shown = np.flatnonzero(others & (kind == 1))
+
+        # By the player's cell: the corner of what it sees, and how far from there it sees things.
+        row, col = np.divmod(np.arange(rules.rows * rules.cols), rules.cols)
+        top, left = np.maximum(row - sight, 0), np.maximum(col - sight, 0)
+        self._top, self._left = top + 1, left + 1
+        self._corner = (top << ROW) + (left << COL)
+        # Foods up to `sight` cells away; players up to coordinate 2 * sight, which near the upper
+        # and left walls is further. That is how the reference does it.
+        is_food = np.arange(f + n) < f
+        self._row_limit = np.where(is_food, (row - top + sight)[:, None], 2 * sight)
+        self._col_limit = np.where(is_food, (col - left + sight)[:, None], 2 * sight)
+        # Keeps foods, then unseen foods, then players by seat, then unseen players.
+        order = np.where(is_food, 0, np.arange(f + n) - f + 2)
+        self._order: IntArray = order << ORDER
+        self._unseen: IntArray = np.where(is_food, 1 << ORDER, MISSING)
+
+    def whole(self, state: FloatArray) -> FloatArray:
+        """Observations of players who see everything: the state, each player first in its own."""
+        seen = state.take(self._columns, axis=1)
+        return self._relative(seen.reshape(len(state), self.rules.n_players, self.rules.obs_dim))
+
+    def near(self, *, cells: IntArray, players: IntArray, foods: IntArray) -> FloatArray:
+        """Observations within sight, of players [E, N] and foods [E, F] as packed places.
+
+        Coordinates count from the corner of what is seen, which is cut at the walls.
+        """
+        things = np.concatenate((foods, players), axis=1).take(self._things, axis=1)
+        things = things.reshape(*cells.shape, -1)
+        # Unsigned, so that what lies before the corner is as far away as missing foods are.
+        rows = ((things >> ROW) - self._top.take(cells)[:, :, None]).view(np.uint64)
+        cols = (((things >> COL) & FIELD) - self._left.take(cells)[:, :, None]).view(np.uint64)
+        seen = rows <= self._row_limit.take(cells, axis=0).view(np.uint64)
+        seen &= cols <= self._col_limit.take(cells, axis=0).view(np.uint64)
+        things += self._order - self._corner.take(cells)[:, :, None]
+        places = np.where(seen, things, self._unseen)
+        places.sort(axis=-1)
+        obs = np.empty((*places.shape, 3), np.float32)
+        obs[..., 0], obs[..., 1], obs[..., 2] = unpack(places)
+        flat = obs.reshape(*cells.shape, -1)
+        if not self.rules.observe_agent_levels:
+            flat = flat.take(self._shown, axis=-1)
+        return self._relative(flat)
+
+    def _relative(self, obs: FloatArray) -> FloatArray:
+        """With `relative_obs`: places of foods and other players as steps from the own place;
+        what is missing or unseen (-1) stands at no distance, its level says that it is none."""
+        if not self.rules.relative_obs:
+            return obs
+        for own, columns in ((self._own, self._rows_shown), (self._own + 1, self._cols_shown)):
+            places = obs[..., columns]
+            obs[..., columns] = np.where(places < 0, 0, places - obs[..., own : own + 1])
+        return obs
 
 
 class Games:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omg.envs.keys import Keys, draw_words, episode_keys
-from omg.envs.native import NativeEnv
-from omg.envs.particles.frame import F
+from omg.envs.native import Keys, NativeEnv, draw_words, episode_keys
+from omg.envs.particles.frame import F, whole_episode
 from omg.envs.particles.physics import N_ACTIONS, Doubles, Particles
 from omg.envs.particles.scene import Scene
 from omg.types import (
@@ -67,12 +67,8 @@ class ParticleEnv(NativeEnv, Generic[F]):
         """What every agent earns now, [N, B], after a move; brings the counters up to date."""
 
     @abstractmethod
-    def frame(self, copy: int = 0) -> F:
-        """The situation of one copy, for pictures."""
-
-    @abstractmethod
-    def _frames(self, states: FloatArray, rewards: FloatArray) -> list[F]:
-        """The frames of an episode, from states [T + 1, S] and rewards [T, N]."""
+    def _frame_of(self, state: FloatArray, step: int, score: tuple[float, ...]) -> F:
+        """The frame that a state vector [S] describes."""
 
     # --- what all share --------------------------------------------------------------------
 
@@ -137,24 +133,47 @@ class ParticleEnv(NativeEnv, Generic[F]):
         world.measure()
         return self.observe()
 
+    def frame(self, copy: int = 0) -> F:
+        """The situation of one copy, for pictures."""
+        state = self._particles.view(self._all[[copy]])[1][0]
+        score = tuple(self._score[:, copy].tolist())
+        frame = self._frame_of(state, int(self._steps[copy]), score)
+        return replace(frame, collisions=int(self._counters[COLLISIONS][copy]))
+
+    def frames(self, states: FloatArray, rewards: FloatArray) -> list[F]:
+        """An episode's frames from its states [T + 1, S] and rewards [T, N]; a common reward [T, 1]
+        is shown for everybody."""
+        n_agents = self.spec.n_agents
+        return whole_episode(states, rewards, n_agents=n_agents, frame_of=self._frame_of)
+
     def render(self, copy: int = 0) -> NDArray[np.uint8]:
         """An RGB picture of one copy."""
         return self.scene.to_rgb(self.frame(copy))
 
     def draw_episode(self, stem: Path, states: FloatArray, rewards: FloatArray) -> list[Path]:
         """Write an episode, states [T + 1, S] and rewards [T, N], as moving SVG and GIF."""
-        frames = self._frames(states, rewards)
+        frames = self.frames(states, rewards)
         svg, gif = stem.with_suffix(".svg"), stem.with_suffix(".gif")
         svg.write_text(self.scene.to_animated_svg(frames), encoding="utf-8")
         self.scene.write_gif(gif, frames)
         return [svg, gif]
 
     def _put_layout(
-        self, copy: int, place: Doubles, agent_vel: Sequence[Sequence[float]] | None, step: int
+        self,
+        copy: int,
+        *,
+        agent_pos: Sequence[Sequence[float]],
+        agent_vel: Sequence[Sequence[float]] | None,
+        step: int,
+        **things: Sequence[Sequence[float]],
     ) -> Observation:
-        """Put one copy's bodies to places [bodies, 2]; agents rest unless velocities are given."""
+        """Put one copy's agents and things to (x, y); agents rest unless velocities are given."""
         self._require_reset()
         n, limit = self.spec.n_agents, self.spec.episode_limit
+        places = [checked_points("agent_pos", agent_pos, n)]
+        for name, points in things.items():
+            places.append(checked_points(name, points, len(self._spread) - n))
+        place = np.concatenate(places)
         still = [(0.0, 0.0)] * n if agent_vel is None else agent_vel
         velocity = checked_points("agent_vel", still, n)
         if not 0 <= step < limit:
@@ -165,10 +184,6 @@ class ParticleEnv(NativeEnv, Generic[F]):
         self._particles.put(at, place[:, :, None], velocity[:, :, None])
         self._particles.measure()
         return self.observe()
-
-    def _state_of(self, copy: int) -> FloatArray:
-        state: FloatArray = self._particles.view(self._all[[copy]])[1][0]
-        return state
 
     def _avail(self, n_copies: int) -> BoolArray:
         return np.ones((n_copies, self.spec.n_agents, N_ACTIONS), np.bool_)

@@ -2,6 +2,5 @@
 
 from omg.envs.predator_prey.args import PredatorPreyArgs
 from omg.envs.predator_prey.env import PredatorPreyEnv
-from omg.envs.predator_prey.frame import PredatorPreyFrame, frames_from_states
 
-__all__ = ["PredatorPreyArgs", "PredatorPreyEnv", "PredatorPreyFrame", "frames_from_states"]
+__all__ = ["PredatorPreyArgs", "PredatorPreyEnv"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from omg.envs.arguments import parse_arguments
+from omg.envs.native import parse_arguments
 
 PREDATOR, PREY = "predator", "prey"
 
@@ -82,12 +82,3 @@ class PredatorPreyArgs(BaseModel):
     def obs_format(self) -> str:
         """Games of equal width may still mean different things by their columns."""
         return f"predators={self.n_predators}, prey={self.n_prey}, obstacles={self.n_obstacles}"
-
-    @property
-    def board(self) -> dict[str, int]:
-        """What is needed to read a state: the keyword arguments of scripted players."""
-        return {
-            "n_predators": self.n_predators,
-            "n_prey": self.n_prey,
-            "n_obstacles": self.n_obstacles,
-        }

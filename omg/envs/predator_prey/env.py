@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns, checked_points
+from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns
+from omg.envs.particles.frame import places_of, points, reach_of
 from omg.envs.particles.physics import N_ACTIONS, Doubles
-from omg.envs.predator_prey.args import AGENT_SPREAD, OBSTACLE_SPREAD, PredatorPreyArgs
-from omg.envs.predator_prey.frame import PredatorPreyFrame, frame_of, frames_from_states
-from omg.envs.predator_prey.render import SCENE
+from omg.envs.predator_prey.args import (
+    AGENT_SPREAD,
+    CONTACT_DISTANCE,
+    OBSTACLE_SPREAD,
+    PredatorPreyArgs,
+)
+from omg.envs.predator_prey.render import SCENE, PredatorPreyFrame
 from omg.envs.predator_prey.world import World
 from omg.types import EnvSpec, FloatArray, Observation
 
@@ -65,22 +70,27 @@ class PredatorPreyEnv(ParticleEnv[PredatorPreyFrame]):
     ) -> Observation:
         """Put one copy into a given situation: (x, y) of every agent, predators first, and of every
         obstacle; agents rest unless velocities are given."""
-        agents = checked_points("agent_pos", agent_pos, self.args.n_agents)
-        fixed = checked_points("obstacles", obstacles, self.args.n_obstacles)
-        return self._put_layout(copy, np.concatenate([agents, fixed]), agent_vel, step)
-
-    def frame(self, copy: int = 0) -> PredatorPreyFrame:
-        """The situation of one copy, for pictures."""
-        return frame_of(
-            self._state_of(copy),
-            args=self.args,
-            step=int(self._steps[copy]),
-            score=tuple(self._score[:, copy].tolist()),
-            collisions=int(self._counters[COLLISIONS][copy]),
+        return self._put_layout(
+            copy, agent_pos=agent_pos, agent_vel=agent_vel, step=step, obstacles=obstacles
         )
 
-    def _frames(self, states: FloatArray, rewards: FloatArray) -> list[PredatorPreyFrame]:
-        return frames_from_states(states, rewards, args=self.args)
+    def _frame_of(
+        self, state: FloatArray, step: int, score: tuple[float, ...]
+    ) -> PredatorPreyFrame:
+        predators = self.args.n_predators
+        agents, obstacles = places_of(state, self.args.n_agents)
+        gaps = np.linalg.norm(agents[:predators, None] - agents[None, predators:], axis=-1)
+        # A step's end only: where an episode begins, nobody is paid for touching.
+        touching = np.argwhere((gaps < CONTACT_DISTANCE) & (step > 0))
+        return PredatorPreyFrame(
+            agents=points(agents),
+            things=points(obstacles),
+            n_predators=predators,
+            contacts=tuple((int(a), int(b)) for a, b in touching),
+            reach=reach_of(agents, 0.12),
+            step=step,
+            score=score,
+        )
 
     def _outcome(self) -> Doubles:
         contacts = self._world.contacts()

@@ -7,13 +7,31 @@ alone. All have their true size; a diamond's inscribed circle is the prey's body
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from omg.envs.drawing import Polygon, Shape, Style, Text, disc
+from omg.envs.particles.frame import ParticleFrame, Point
 from omg.envs.particles.scene import THEME, WHITE, Scene
 from omg.envs.predator_prey.args import BORDER_BEGIN, OBSTACLE_SIZE, PREDATOR, PREY, SIZE
-from omg.envs.predator_prey.frame import PredatorPreyFrame
 
 PREY_FILL, PREY_RIM = "#ffd23f", "#3a2d00"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredatorPreyFrame(ParticleFrame):
+    """Predators first; contacts are (predator, prey) by number."""
+
+    n_predators: int
+
+    @property
+    def predators(self) -> tuple[Point, ...]:
+        """Where predators are."""
+        return self.agents[: self.n_predators]
+
+    @property
+    def prey(self) -> tuple[Point, ...]:
+        """Where prey is."""
+        return self.agents[self.n_predators :]
 
 
 class PredatorPreyScene(Scene[PredatorPreyFrame]):

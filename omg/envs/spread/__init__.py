@@ -2,6 +2,5 @@
 
 from omg.envs.spread.args import SpreadArgs
 from omg.envs.spread.env import SpreadEnv
-from omg.envs.spread.frame import SpreadFrame, frames_from_states
 
-__all__ = ["SpreadArgs", "SpreadEnv", "SpreadFrame", "frames_from_states"]
+__all__ = ["SpreadArgs", "SpreadEnv"]

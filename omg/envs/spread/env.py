@@ -7,11 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns, checked_points
+from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns
+from omg.envs.particles.frame import places_of, points, reach_of
 from omg.envs.particles.physics import N_ACTIONS, Doubles
-from omg.envs.spread.args import START_SPREAD, SpreadArgs
-from omg.envs.spread.frame import SpreadFrame, frame_of, frames_from_states
-from omg.envs.spread.render import SCENE
+from omg.envs.spread.args import (
+    AGENT_SIZE,
+    COLLISION_DISTANCE,
+    COVER_DISTANCE,
+    START_SPREAD,
+    SpreadArgs,
+)
+from omg.envs.spread.render import SCENE, SpreadFrame
 from omg.envs.spread.world import World
 from omg.types import EnvSpec, FloatArray, Observation
 
@@ -62,22 +68,25 @@ class SpreadEnv(ParticleEnv[SpreadFrame]):
     ) -> Observation:
         """Put one copy into a given situation: (x, y) of every agent and of every landmark; agents
         rest unless velocities are given."""
-        agents = checked_points("agent_pos", agent_pos, self.args.n_agents)
-        fixed = checked_points("landmarks", landmarks, self.args.n_landmarks)
-        return self._put_layout(copy, np.concatenate([agents, fixed]), agent_vel, step)
-
-    def frame(self, copy: int = 0) -> SpreadFrame:
-        """The situation of one copy, for pictures."""
-        return frame_of(
-            self._state_of(copy),
-            args=self.args,
-            step=int(self._steps[copy]),
-            score=tuple(self._score[:, copy].tolist()),
-            collisions=int(self._counters[COLLISIONS][copy]),
+        return self._put_layout(
+            copy, agent_pos=agent_pos, agent_vel=agent_vel, step=step, landmarks=landmarks
         )
 
-    def _frames(self, states: FloatArray, rewards: FloatArray) -> list[SpreadFrame]:
-        return frames_from_states(states, rewards, args=self.args)
+    def _frame_of(self, state: FloatArray, step: int, score: tuple[float, ...]) -> SpreadFrame:
+        agents, landmarks = places_of(state, self.args.n_agents)
+        apart = np.linalg.norm(agents[:, None] - agents, axis=-1)
+        gaps = np.linalg.norm(landmarks[:, None] - agents, axis=-1).min(axis=1)
+        # A step's end only: where an episode begins, nobody pays for a collision.
+        colliding = np.triu(apart < COLLISION_DISTANCE, 1) & (step > 0)
+        return SpreadFrame(
+            agents=points(agents),
+            things=points(landmarks),
+            covered=tuple((gaps < COVER_DISTANCE).tolist()),
+            contacts=tuple((int(a), int(b)) for a, b in np.argwhere(colliding)),
+            reach=reach_of(agents, AGENT_SIZE + 0.05),
+            step=step,
+            score=score,
+        )
 
     def _outcome(self) -> Doubles:
         gaps, collisions = self._world.gaps(), self._world.collisions()

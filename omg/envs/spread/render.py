@@ -6,15 +6,24 @@ the radius within which it is covered; while it is, a halo lies around it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from omg.envs.drawing import Polygon, Shape, Style, Text, disc
+from omg.envs.particles.frame import ParticleFrame
 from omg.envs.particles.scene import THEME, WHITE, Scene
 from omg.envs.spread.args import AGENT_SIZE, COVER_DISTANCE
-from omg.envs.spread.frame import SpreadFrame
 
 HALO, HALO_RIM = "#ffd23f", "#b88a00"
 # Wider than an agent that covers the landmark from the side.
 _HALO_RADIUS = COVER_DISTANCE + AGENT_SIZE + 0.03
 _AGENT_OPACITY, _HALO_OPACITY = 0.78, 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpreadFrame(ParticleFrame):
+    """Things are landmarks; contacts are pairs of seats that collide."""
+
+    covered: tuple[bool, ...]  # which landmarks have an agent on them
 
 
 class SpreadScene(Scene[SpreadFrame]):

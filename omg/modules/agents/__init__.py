@@ -1,14 +1,14 @@
 """Agent networks: inputs to values or logits. One interface, recurrent or not."""
 
-from omg.modules.agents.base import AgentNetwork
+from omg.modules.agents.networks import AgentNetwork
 from omg.registry import PartRegistry
 
 AGENTS: PartRegistry[AgentNetwork] = PartRegistry(
     "policy_model",
     {
-        "rnn": "omg.modules.agents.rnn:RNNAgent",
-        "mlp": "omg.modules.agents.mlp:MLPAgent",
-        "idv_rnn": "omg.modules.agents.idv_rnn:IndividualRNNAgent",
+        "rnn": "omg.modules.agents.networks:RNNAgent",
+        "mlp": "omg.modules.agents.networks:MLPAgent",
+        "idv_rnn": "omg.modules.agents.networks:IndividualRNNAgent",
     },
     base=AgentNetwork,
     given=(

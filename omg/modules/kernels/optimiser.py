@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omg.modules.kernels.build import (
+from omg.modules.device import (
     Found,
     largest_difference,
     load_kernel,

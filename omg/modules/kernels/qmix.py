@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from omg.modules.kernels.build import (
+from omg.modules.device import (
     Found,
     agreed,
     largest_difference,

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from omg.components.episodes import OneHot
 from omg.components.trajectories import SeatOrder
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.modules.kernels.gru import GRUCore
 from omg.types import EnvSpec, OmgError
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from omg.config.schema import Config
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.modules.opponent_models.base import HistoryModel, Inferred, ModelRows, action_loss
 from omg.types import EnvSpec
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from omg.components.episodes import OneHot
 from omg.config.schema import Config
-from omg.functional.packing import Packing
+from omg.functional import Packing
 from omg.modules.kernels.gru import GRUCore
 from omg.modules.opponent_models.base import (
     Inferred,

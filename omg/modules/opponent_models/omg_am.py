@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from omg.config.schema import Config
-from omg.functional.packing import Packing
-from omg.functional.subgoals import gaussian_kl, hit_ratio, sample_gaussian
+from omg.functional import Packing, gaussian_kl, hit_ratio, sample_gaussian
 from omg.modules.opponent_models.base import HistoryModel, Inferred, ModelRows, SubgoalSource
 from omg.types import EnvSpec, IntArray
 
@@ -244,7 +243,7 @@ class SubgoalModel(HistoryModel):
 def subgoal_hits(model: SubgoalModel, rows: ModelRows, packing: Packing, mean: Tensor) -> Tensor:
     """Per episode: decode every inferred subgoal to the nearest places of the other players (the
     whole state where the environment does not say whose features are whose), and count as in
-    `functional.subgoals.hit_ratio`."""
+    `functional.hit_ratio`."""
     predicted = _cells(model, model.vae.decode(mean), rows.seats)
     reached = _cells(model, model.source(rows.state, rows.seats), rows.seats)
     episode, time = packing.episode.cpu().numpy(), packing.time.cpu().numpy()

@@ -13,9 +13,10 @@ import numpy as np
 from absl import flags
 from pysc2.lib import protocol
 
-from omg.envs.sc2.maps import MapInfo, obs_width, state_width
+from omg.envs.sc2.maps import MapInfo
 from smac import standin
 from smac.env.starcraft2.maps import smac_maps
+from smac.widths import obs_width, state_width
 
 SIDE, SIGHT, RANGE, DAMAGE, HEALTH = 32, 9, 6, 6.0, 45.0
 STEPS = {2: (0, 1), 3: (0, -1), 4: (1, 0), 5: (-1, 0)}

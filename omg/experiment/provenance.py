@@ -1,0 +1,93 @@
+"""What a run was made with: written into run.json, shown by the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+import uuid
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from omg.config.schema import Config
+from omg.envs.registry import environment_versions
+from omg.storage.files import RunFolder, read_json, write_text
+
+FILE = "run.json"
+PACKAGES = ("torch", "numpy", "lbforaging", "mpe2", "pettingzoo", "gymnasium", "rware", "smac")
+
+
+def version_of(distribution: str) -> str:
+    """Of an installed distribution; empty where there is none."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""
+
+
+@cache
+def source_commit() -> str:
+    """The commit of omg's own sources, with `+changes` where they differ from it; empty where
+    they are not under git."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(here), *words], capture_output=True, text=True, timeout=5, check=True
+        ).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", str(here.parent))
+        return git("rev-parse", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def processor() -> str:
+    """The model of the CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def provenance(config: Config) -> dict[str, Any]:
+    """Versions and machine of this process."""
+    packages = {name: found for name in PACKAGES if (found := version_of(name))}
+    return {
+        "omg": version_of("omg-marl") or "unknown",
+        "commit": source_commit(),
+        "python": platform.python_version(),
+        "packages": {**packages, **environment_versions(config.env, config.env_args)},
+        "platform": platform.platform(),
+        "processor": processor(),
+        "cores": os.cpu_count() or 1,
+        "kernels": config.use_kernels and os.environ.get("OMG_KERNELS", "1") != "0",
+    }
+
+
+def record_session(folder: RunFolder, config: Config) -> None:
+    """Note that the run begins or goes on, here and now."""
+    path = folder.path / FILE
+    known = read_json(path) if path.is_file() else {}
+    sessions = known.get("sessions")
+    session = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **provenance(config)}
+    content = {
+        "id": known.get("id") or uuid.uuid4().hex,
+        "seed": config.seed,
+        "sessions": [*(sessions if isinstance(sessions, list) else []), session],
+    }
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def run_id(folder: RunFolder) -> str:
+    """The run's identity; empty for runs of older versions."""
+    path = folder.path / FILE
+    return str(read_json(path).get("id", "")) if path.is_file() else ""

@@ -1,0 +1,280 @@
+"""The arithmetic of learning, without state: episodes without their padding, targets and returns,
+subgoals. No loop over time.
+
+A batch of episodes of different lengths is mostly padding when agents get good. Learners work on
+the P filled slots instead: slot (b, t) lies at offset[t] + rank(b), episodes ranked by length,
+longest first, so that step t of all episodes that reach it is one contiguous piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Large enough to lose against any value, finite so that padding cannot make NaN.
+UNAVAILABLE = -9999999.0
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Index tensors between the padded [B, T] and the packed [P] arrangement."""
+
+    shape: tuple[int, int]  # (B, T)
+    episode: Tensor  # [P], b of every packed slot
+    time: Tensor  # [P], t of every packed slot
+    sizes: Tensor  # [T'], episodes that reach step t; on the CPU, never increasing
+    rank: Tensor  # [P], place of the slot's episode among those that reach its step
+    length: Tensor  # [P], filled slots of its episode
+    now: Tensor  # [K], packed slots that are transitions
+    next: Tensor  # [K], packed slots that follow them
+    place: Tensor  # [P], where the slot lies when episodes are put one behind the other
+
+    @classmethod
+    def of(cls, filled_BT: Tensor, terminated_BT: Tensor) -> Packing:
+        """Slots are filled from the start of an episode without gaps. The last one holds only the
+        last observation, so it is a successor and never a transition; neither is a slot behind
+        a termination."""
+        batch, steps = filled_BT.shape
+        device = filled_BT.device
+        lengths = filled_BT.sum(1)
+        order = torch.argsort(lengths, descending=True, stable=True)
+        reached = torch.arange(steps, device=device).unsqueeze(1) < lengths[order]  # [T, B]
+        time, rank = reached.nonzero(as_tuple=True)
+        sizes = reached.sum(1)
+        sizes = sizes[sizes > 0]
+        offsets = torch.cumsum(sizes, 0) - sizes
+        episode = order[rank]
+        usable = time + 1 < lengths[episode]
+        before = (time - 1).clamp(min=0)
+        usable &= ~(terminated_BT[episode, before].bool() & (time > 0))
+        now = usable.nonzero(as_tuple=True)[0]
+        following = offsets[time[now] + 1] + rank[now]
+        return cls(
+            shape=(batch, steps),
+            episode=episode,
+            time=time,
+            sizes=sizes.cpu(),
+            rank=rank,
+            length=lengths[episode],
+            now=now,
+            next=following,
+            place=episode * steps + time,
+        )
+
+    def per_seat(self, seats: int) -> Packing:
+        """The packing of rows, slot by slot and seat by seat: every seat of an episode counts as
+        an episode, so row = slot * seats + seat."""
+        if seats == 1:
+            return self
+        each = torch.arange(seats, device=self.episode.device)
+
+        def rows(of_slots: Tensor) -> Tensor:
+            return (of_slots.unsqueeze(1) * seats + each).flatten()
+
+        batch, steps = self.shape
+        episode, time = rows(self.episode), self.time.repeat_interleave(seats)
+        return Packing(
+            shape=(batch * seats, steps),
+            episode=episode,
+            time=time,
+            sizes=self.sizes * seats,
+            rank=rows(self.rank),
+            length=self.length.repeat_interleave(seats),
+            now=rows(self.now),
+            next=rows(self.next),
+            place=episode * steps + time,
+        )
+
+    def future(self, slots: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
+        """The slots 1 … horizon steps later in the same episode, [K, H], and which of them exist
+        (the others repeat the last one): never past the episode's end."""
+        sizes = self.sizes.to(slots.device)
+        offsets = torch.cumsum(sizes, 0) - sizes
+        ahead = self.time[slots].unsqueeze(1) + torch.arange(1, horizon + 1, device=slots.device)
+        last = (self.length[slots] - 1).unsqueeze(1)
+        exists = ahead <= last
+        return offsets[ahead.minimum(last)] + self.rank[slots].unsqueeze(1), exists
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """[B, T, …] -> [P, …]."""
+        return padded.flatten(0, 1).index_select(0, self.place)
+
+    def take(self, padded: Tensor, slots: Tensor) -> Tensor:
+        """Some packed slots of a padded tensor, e.g. `take(reward, packing.now)`: [K, …]."""
+        return padded.flatten(0, 1).index_select(0, self.place.index_select(0, slots))
+
+    def pack_previous(self, padded: Tensor, fill: float) -> Tensor:
+        """The value one step earlier, [P, …]; `fill` at an episode's first step."""
+        later = self.time > 0
+        earlier = padded.flatten(0, 1).index_select(0, self.place - later.long())
+        return earlier.masked_fill(~later.view(-1, *[1] * (padded.dim() - 2)), fill)
+
+    def previous(self, packed: Tensor) -> Tensor:
+        """Values of the slots one step earlier, [P, …]; zeros at an episode's first step."""
+        sizes = self.sizes.to(packed.device)
+        first = int(sizes[0])
+        later = torch.arange(first, len(packed), device=packed.device)
+        shift = torch.repeat_interleave(sizes[:-1], sizes[1:])
+        earlier = packed.index_select(0, later - shift)
+        return torch.cat([torch.zeros_like(packed[:first]), earlier])
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """[P, …] -> [B, T, …], zeros in the padding."""
+        padded = packed.new_zeros(*self.shape, *packed.shape[1:])
+        return padded.index_put((self.episode, self.time), packed)
+
+
+# --- targets and returns ----------------------------------------------------------------------
+
+
+def gather_actions(values_A: Tensor, actions: Tensor) -> Tensor:
+    """values[..., a] for the actions taken."""
+    return values_A.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+
+def next_action_values(
+    online_A: Tensor, target_A: Tensor, avail: Tensor, *, double: bool
+) -> Tensor:
+    """max_a Q'(s, a) over available actions; with `double` the action is chosen by the online
+    network and valued by the target network."""
+    if not double:
+        return target_A.masked_fill(~avail, UNAVAILABLE).amax(-1)
+    best = online_A.detach().masked_fill(~avail, UNAVAILABLE).argmax(-1)
+    return gather_actions(target_A, best)
+
+
+def td_targets(reward: Tensor, terminated: Tensor, next_values: Tensor, *, gamma: float) -> Tensor:
+    """r + γ (1 - terminated) V(s'). A cut (truncated) episode is not terminated: it bootstraps."""
+    continues = (~terminated).to(torch.float32).unsqueeze(-1)
+    return reward + gamma * continues * next_values
+
+
+def following_transition(packing: Packing) -> Tensor:
+    """The transition behind each of the K transitions, [K]; K where the episode ends: by a
+    termination or because only the last observation follows."""
+    count = len(packing.now)
+    number = packing.now.new_full((len(packing.time),), count)
+    number[packing.now] = torch.arange(count, device=number.device)
+    return number[packing.next]
+
+
+def backward_sums(terms_KN: Tensor, factors_KN: Tensor, packing: Packing) -> Tensor:
+    """x_t = term_t + factor_t · x_{t+1} within every episode, x = 0 behind its end; [K, N].
+
+    Reach doubles in every round: after i rounds a transition knows the sum of its next 2^i terms
+    and the product of their factors. So T steps take log2 T rounds over all transitions, no loop
+    over time."""
+    none = terms_KN.new_zeros(1, terms_KN.shape[1])
+    sums, products = torch.cat([terms_KN, none]), torch.cat([factors_KN.expand_as(terms_KN), none])
+    count = len(packing.now)
+    ahead = torch.cat([following_transition(packing), packing.now.new_full((1,), count)])
+    for _ in range(len(packing.sizes).bit_length()):
+        sums = sums + products * sums[ahead]
+        products = products * products[ahead]
+        ahead = ahead[ahead]
+    return sums[:-1]
+
+
+def td_lambda_targets(
+    reward: Tensor,
+    terminated: Tensor,
+    next_values_KN: Tensor,
+    packing: Packing,
+    *,
+    gamma: float,
+    td_lambda: float,
+) -> Tensor:
+    """G_t = r_t + γ (1 - d_t) [(1 - λ) V_{t+1} + λ G_{t+1}], [K, N].
+
+    `reward` is [K, 1 or N], `terminated` [K], and `next_values_KN` holds V_{t+1}. G behind an
+    episode's last transition is V there, so a cut episode bootstraps. What is given behind a
+    termination is not looked at, whatever it is."""
+    ends = (following_transition(packing) == len(packing.now)).unsqueeze(1)
+    values = next_values_KN.masked_fill(terminated.bool().unsqueeze(1), 0.0)
+    terms = reward + gamma * torch.where(ends, values, (1 - td_lambda) * values)
+    return backward_sums(terms, torch.full_like(terms, gamma * td_lambda), packing)
+
+
+def generalised_advantages(
+    reward_PN: Tensor,
+    terminated_P: Tensor,
+    values_PN: Tensor,
+    packing: Packing,
+    *,
+    gamma: float,
+    lam: float,
+) -> Tensor:
+    """A_t = δ_t + γλ A_{t+1} with δ_t = r_t + γ (1 - d_t) V(s_{t+1}) - V(s_t), [P, N]; zero at
+    slots that are no transitions, such as the last of an episode: there the sum ends. An episode
+    that was cut bootstraps from the value of its last slot, one that terminated does not.
+
+    All episodes, agents and steps at once (`backward_sums`). No gradient passes through it."""
+    values, reward = values_PN.detach(), reward_PN.detach()
+    now, following = packing.now, packing.next
+    errors = td_targets(reward[now], terminated_P[now], values[following], gamma=gamma)
+    errors = errors - values[now]
+    advantages = torch.zeros_like(values)
+    advantages[now] = backward_sums(errors, torch.full_like(errors, gamma * lam), packing)
+    return advantages
+
+
+# --- subgoals: which future state to head for, how far two Gaussians are apart, how often they hit
+
+
+def gaussian_kl(mean: Tensor, log_var: Tensor, other_mean: Tensor, other_log_var: Tensor) -> Tensor:
+    """KL(N(μ, σ²) ‖ N(μ', σ'²)) of diagonal Gaussians, summed over the last axis."""
+    gap = (mean - other_mean).square() * torch.exp(-other_log_var)
+    ratio = torch.exp(log_var - other_log_var)
+    return 0.5 * (other_log_var - log_var + ratio + gap - 1.0).sum(-1)
+
+
+def sample_gaussian(mean: Tensor, log_var: Tensor, generator: torch.Generator) -> Tensor:
+    """μ + σ·ε with the gradient of both."""
+    noise = torch.randn(mean.shape, generator=generator).to(mean.device)
+    return mean + torch.exp(0.5 * log_var) * noise
+
+
+def mean_over_available(values_A: Tensor, avail_A: Tensor) -> Tensor:
+    """V = mean of Q over available actions."""
+    allowed = avail_A.to(values_A.dtype)
+    return (values_A * allowed).sum(-1) / allowed.sum(-1).clamp(min=1.0)
+
+
+def max_over_available(values_A: Tensor, avail_A: Tensor) -> Tensor:
+    """V = max of Q over available actions."""
+    return values_A.masked_fill(~avail_A, -torch.inf).amax(-1)
+
+
+def select_subgoal(
+    values_KH: Tensor,
+    exists_KH: Tensor,
+    *,
+    mode: str,
+    fixed_k: int = 1,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Which of the H candidates is the subgoal, [K]: the best (optimistic) or worst
+    (conservative) by value, a random one, or the one fixed_k steps ahead (the last that exists,
+    near the episode's end)."""
+    if mode == "optimistic":
+        return values_KH.masked_fill(~exists_KH, -torch.inf).argmax(-1)
+    if mode == "conservative":
+        return values_KH.masked_fill(~exists_KH, torch.inf).argmin(-1)
+    if mode == "random":
+        keys = torch.rand(exists_KH.shape, generator=generator).to(exists_KH.device)
+        return keys.masked_fill(~exists_KH, -1.0).argmax(-1)
+    last = exists_KH.sum(-1) - 1
+    return last.clamp(max=fixed_k - 1, min=0)
+
+
+def hit_ratio(predicted: Sequence[Hashable], trajectory: Sequence[Hashable]) -> float:
+    """|{predicted states that occur later than the step of their prediction}| / |trajectory|.
+
+    predicted[t] was made at trajectory[t] and hits if it occurs strictly later; each state counts
+    once. Predictions s3, s1, s5, s5 on s1 … s5 give {s3, s5}, 2 / 5 = 0.4.
+    """
+    hits = {state for t, state in enumerate(predicted) if state in trajectory[t + 1 :]}
+    return len(hits) / len(trajectory)

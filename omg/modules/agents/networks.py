@@ -1,0 +1,303 @@
+"""Agent networks: what every one offers, PyMARL's recurrent agent, one whose seats share no
+weights, and a feed-forward one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from omg.modules.kernels.gru import GRUCore, StackedKernel, stacked_kernel
+
+
+class AgentNetwork(nn.Module):
+    """Maps inputs to one output per action. `carry_dim` is the width of the recurrent state
+    handed in and out (0 for a network that is not `recurrent`); it is never kept in the module. An
+    `individual` network has separate weights for each of `n_agents` seats and must be told the
+    seat of every row; the others work in any seat and ignore it.
+
+    Its `__init__` may name: input_dim, n_actions, hidden_dim, mlp_hidden_dims, dueling, n_agents,
+    config; and settings of its own, given by `agent_args`."""
+
+    recurrent: ClassVar[bool] = True
+    carry_dim: int
+    individual: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def step(
+        self, inputs: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """inputs [R, I], carry [R, carry_dim], seats [R] -> outputs [R, A], carry."""
+
+    def variants(
+        self, inputs_RI: Tensor, features_REF: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> Tensor:
+        """Outputs [R, E, A] of E alternative steps from the same carry [R, carry_dim]: inputs
+        that all of them share, each followed by features of its own."""
+        rows, kinds, _ = features_REF.shape
+        shared = inputs_RI.unsqueeze(1).expand(rows, kinds, inputs_RI.shape[-1])
+        each = torch.cat([shared, features_REF], -1).flatten(0, 1)
+        chosen = None if seats is None else seats.repeat_interleave(kinds)
+        outputs, _ = self.step(each, carry.repeat_interleave(kinds, 0), chosen)
+        return outputs.view(rows, kinds, -1)
+
+    def variants_of(
+        self,
+        inputs_RI: Tensor,
+        table_PF: Tensor,
+        places_RE: Tensor,
+        carry: Tensor,
+        seats: Tensor | None = None,
+    ) -> Tensor:
+        """The same where the features are rows of a table: `variants` with table[places]."""
+        features = table_PF.index_select(0, places_RE.flatten())
+        return self.variants(inputs_RI, features.view(*places_RE.shape, -1), carry, seats)
+
+    @abstractmethod
+    def unroll_packed(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Whole sequences without padding: step t has sizes[t] of the P rows, never more than
+        the step before (`functional.Packing`); carry [sizes[0], carry_dim] and the seats of the
+        sequences [sizes[0]] -> outputs [P, A] and the carry behind every row [P, carry_dim]."""
+
+
+class ActionHead(nn.Linear):
+    """Hidden features to one value per action: a plain linear layer, or with `dueling` the
+    state value plus advantages centred on their mean."""
+
+    def __init__(self, hidden_dim: int, n_actions: int, *, dueling: bool) -> None:
+        super().__init__(hidden_dim, n_actions)
+        self.value = nn.Linear(hidden_dim, 1) if dueling else None
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        advantage = super().forward(hidden)
+        if self.value is None:
+            return advantage
+        value: Tensor = self.value(hidden)
+        return value + advantage - advantage.mean(-1, keepdim=True)
+
+
+class RNNAgent(AgentNetwork):
+    """Parameters `fc1 rnn fc2` (and `fc2.value` when dueling), shared by all agents."""
+
+    def __init__(
+        self,
+        *,
+        input_dim: int,
+        n_actions: int,
+        hidden_dim: int,
+        dueling: bool = False,
+    ) -> None:
+        super().__init__()
+        self.carry_dim = hidden_dim
+        self.fc1 = nn.Linear(input_dim, hidden_dim)
+        self.rnn = GRUCore(hidden_dim, hidden_dim)
+        self.fc2 = ActionHead(hidden_dim, n_actions, dueling=dueling)
+        self._packed: tuple[list[tuple[int, int]], Tensor] | None = None
+
+    def step(
+        self, inputs: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        kernel = self._kernel(inputs)
+        if kernel is not None:
+            weights = self._packed_weights(kernel)
+            return kernel.step(weights, inputs, None, carry, self.fc2.out_features)
+        hidden = self.rnn(torch.relu(self.fc1(inputs)), carry)
+        return self.fc2(hidden), hidden
+
+    def variants(
+        self, inputs_RI: Tensor, features_REF: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> Tensor:
+        kernel = self._kernel(features_REF)
+        if kernel is None:
+            return super().variants(inputs_RI, features_REF, carry, seats)
+        own = nn.functional.linear(features_REF, self.fc1.weight[:, inputs_RI.shape[-1] :])
+        return self._variants(kernel, inputs_RI, own, carry)
+
+    def variants_of(
+        self,
+        inputs_RI: Tensor,
+        table_PF: Tensor,
+        places_RE: Tensor,
+        carry: Tensor,
+        seats: Tensor | None = None,
+    ) -> Tensor:
+        kernel = self._kernel(table_PF)
+        if kernel is None:
+            return super().variants_of(inputs_RI, table_PF, places_RE, carry, seats)
+        each = nn.functional.linear(table_PF, self.fc1.weight[:, inputs_RI.shape[-1] :])
+        own = each.index_select(0, places_RE.flatten()).view(*places_RE.shape, -1)
+        return self._variants(kernel, inputs_RI, own, carry)
+
+    def _variants(
+        self, kernel: StackedKernel, inputs_RI: Tensor, own_REH: Tensor, carry: Tensor
+    ) -> Tensor:
+        """Outputs where the features' part of fc1 is known."""
+        weight = self.fc1.weight[:, : inputs_RI.shape[-1]]
+        shared = nn.functional.linear(inputs_RI, weight, self.fc1.bias)
+        product = nn.functional.linear(carry, self.rnn.weight_hh)
+        packed = self._packed_weights(kernel)
+        return kernel.variants(packed, shared, own_REH, product, carry, self.fc2.out_features)
+
+    def _kernel(self, inputs: Tensor) -> StackedKernel | None:
+        """The compiled kernel, where no gradient is wanted and it takes such inputs."""
+        kernel = None if torch.is_grad_enabled() or not len(inputs) else stacked_kernel()[0]
+        return kernel if kernel is not None and kernel.fits(inputs, self.carry_dim) else None
+
+    def _packed_weights(self, kernel: StackedKernel) -> Tensor:
+        """The weights as the kernel reads them, packed anew after every change."""
+        weights = self._weights()
+        state = [(value.data_ptr(), value._version) for value in weights.values()]
+        if self._packed is None or self._packed[0] != state:
+            with torch.inference_mode(False), torch.no_grad():
+                self._packed = (
+                    state,
+                    kernel.pack(
+                        {
+                            key: (value.mT if value.ndim == 2 else value).unsqueeze(0)
+                            for key, value in weights.items()
+                        }
+                    ),
+                )
+        return self._packed[1]
+
+    def _weights(self) -> dict[str, Tensor]:
+        rnn, value = self.rnn, self.fc2.value
+        named = {
+            "fc1.weight": self.fc1.weight,
+            "fc1.bias": self.fc1.bias,
+            "rnn.weight_ih": rnn.weight_ih,
+            "rnn.weight_hh": rnn.weight_hh,
+            "rnn.bias_ih": rnn.bias_ih,
+            "rnn.bias_hh": rnn.bias_hh,
+            "fc2.weight": self.fc2.weight,
+            "fc2.bias": self.fc2.bias,
+        }
+        if value is None:
+            return named
+        return {**named, "fc2.value.weight": value.weight, "fc2.value.bias": value.bias}
+
+    def unroll_packed(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        hidden = self.rnn.unroll_packed(torch.relu(self.fc1(inputs_PI)), sizes, carry)
+        return self.fc2(hidden), hidden
+
+
+class IndividualRNNAgent(AgentNetwork):
+    """One `RNNAgent` per seat, parameters `agents.<seat>.fc1 …`. Every row or sequence is computed
+    by the network of its seat, and only that network gets its gradient."""
+
+    individual = True
+
+    def __init__(
+        self,
+        *,
+        input_dim: int,
+        n_actions: int,
+        hidden_dim: int,
+        dueling: bool = False,
+        n_agents: int = 1,
+    ) -> None:
+        super().__init__()
+        self.carry_dim = hidden_dim
+        self.agents = nn.ModuleList(
+            RNNAgent(
+                input_dim=input_dim, n_actions=n_actions, hidden_dim=hidden_dim, dueling=dueling
+            )
+            for _ in range(n_agents)
+        )
+
+    def step(
+        self, inputs: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        rows = self._rows_of(seats)
+        parts = [
+            agent.step(inputs[own], carry[own]) if len(own) else _nothing(agent, carry)
+            for agent, own in zip(self._networks(), rows, strict=True)
+        ]
+        return self._joined(parts, rows)
+
+    def unroll_packed(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        sequences = self._rows_of(seats)
+        steps = torch.repeat_interleave(torch.cumsum(sizes, 0) - sizes, sizes)
+        rank = torch.arange(len(inputs_PI), device=inputs_PI.device) - steps.to(inputs_PI.device)
+        assert seats is not None
+        rows = self._rows_of(seats[rank])
+        parts = [
+            agent.unroll_packed(inputs_PI[own], _sizes_of(chosen, sizes), carry[chosen])
+            if len(own)
+            else _nothing(agent, carry)
+            for agent, chosen, own in zip(self._networks(), sequences, rows, strict=True)
+        ]
+        return self._joined(parts, rows)
+
+    def _networks(self) -> list[RNNAgent]:
+        return [cast(RNNAgent, agent) for agent in self.agents]
+
+    def _rows_of(self, seats: Tensor | None) -> list[Tensor]:
+        """The rows of each seat, in their order."""
+        if seats is None:
+            raise ValueError("a network with weights per seat needs the seat of every row")
+        return [(seats == seat).nonzero(as_tuple=True)[0] for seat in range(len(self.agents))]
+
+    @staticmethod
+    def _joined(parts: list[tuple[Tensor, Tensor]], rows: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The seats' results in the order of the rows."""
+        places = torch.argsort(torch.cat(rows))
+        outputs, carries = zip(*parts, strict=True)
+        return torch.cat(outputs)[places], torch.cat(carries)[places]
+
+
+def _nothing(agent: RNNAgent, carry: Tensor) -> tuple[Tensor, Tensor]:
+    """The result of no rows, without a call: nothing of the agent gets a gradient."""
+    return carry.new_zeros(0, agent.fc2.out_features), carry[:0]
+
+
+def _sizes_of(sequences: Tensor, sizes: Tensor) -> Tensor:
+    """How many of these sequences (ascending numbers) reach each step."""
+    reached = torch.searchsorted(sequences.cpu(), sizes)
+    return reached[reached > 0]
+
+
+class MLPAgent(AgentNetwork):
+    """ReLU layers of `mlp_hidden_dims`, then the action head; no recurrent state."""
+
+    recurrent = False
+    carry_dim = 0
+
+    def __init__(
+        self,
+        *,
+        input_dim: int,
+        n_actions: int,
+        mlp_hidden_dims: Sequence[int],
+        dueling: bool = False,
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        width = input_dim
+        for size in mlp_hidden_dims:
+            layers += [nn.Linear(width, size), nn.ReLU()]
+            width = size
+        self.body = nn.Sequential(*layers)
+        self.head = ActionHead(width, n_actions, dueling=dueling)
+
+    def step(
+        self, inputs: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        return self.head(self.body(inputs)), carry
+
+    def unroll_packed(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        return self.head(self.body(inputs_PI)), inputs_PI.new_zeros(len(inputs_PI), 0)
