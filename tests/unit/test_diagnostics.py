@@ -77,6 +77,7 @@ def test_the_oracle_foresees_where_the_others_are_if_one_stands_still(
     assert checked > 50
 
 
+@pytest.mark.long
 def test_looking_ahead_leaves_the_game_and_the_others_memory_alone(pool: Path) -> None:
     """A game watched by the oracle equals one that is not, where the agent ignores what it sees."""
     played = []
@@ -208,6 +209,7 @@ def test_stored_inference_is_there_at_every_step_and_is_what_acting_used(pool: P
     assert steps > 50
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", ["iql_am", "d3qn", "d3qn_control", "d3qn_oracle"])
 def test_storing_inference_works_without_subgoals_too(
     pool: Path, tmp_path: Path, config: str
@@ -269,6 +271,7 @@ def test_hit_ratios_of_episodes_equal_a_loop_over_them(pool: Path, ahead: int) -
     assert (found.max() > 0) == (ahead > 0)
 
 
+@pytest.mark.long
 def test_the_hit_ratio_is_logged_in_tests_of_subgoal_agents(pool: Path, tmp_path: Path) -> None:
     common = words(pool, *SUBGOALS, f"--local_results_path={tmp_path}")
     train([*common, "--learner=am_learner", "--run_name=prior"])
@@ -320,6 +323,7 @@ def test_a_permuted_agent_is_fed_what_was_inferred_in_another_game(pool: Path) -
     assert not torch.allclose(fed[1][0, latent], mean[0])
 
 
+@pytest.mark.long
 def test_the_supervised_ablation_learns_the_selected_subgoal_itself(pool: Path) -> None:
     rollout = make_rollout(
         words(pool, *SUBGOALS, "--subgoal_inference=mlp", "--subgoal_mode=fixed"), copies=8
@@ -341,6 +345,7 @@ def test_the_supervised_ablation_learns_the_selected_subgoal_itself(pool: Path) 
     assert error < 0.5 * shuffled
 
 
+@pytest.mark.long
 def test_the_supervised_ablation_runs_saves_and_loads(pool: Path, tmp_path: Path) -> None:
     common = words(pool, *SUBGOALS, f"--local_results_path={tmp_path}")
     train([*common, "--learner=am_learner", "--run_name=prior"])

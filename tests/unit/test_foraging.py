@@ -254,6 +254,7 @@ def histogram(values: Any, size: int) -> Any:
     return np.bincount(np.asarray(values).ravel(), minlength=size).astype(float)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [

@@ -199,6 +199,7 @@ def test_selection_equals_a_brute_force_loop_over_steps_and_candidates(
             assert int(chosen[row]) == case.slot(b, t + 1 + int(ahead[row]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("target", ["same", "next"])
 @pytest.mark.parametrize("feature", ["latent", "both"])
@@ -322,12 +323,14 @@ def prior(pool: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(pool, folder, "--learner=am_learner", "--run_name=prior")
 
 
+@pytest.mark.long
 def test_pretraining_saves_a_prior_that_has_learned(prior: Path) -> None:
     assert (prior / "models" / "last" / "iql_omg" / "vae.th").is_file()
     records = [r for r in read_metrics(prior / "metrics.jsonl") if "prior_recon" in r]
     assert records[-1]["prior_recon"] < records[0]["prior_recon"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("feature", ["latent", "decoded", "both"])
 def test_the_stages_run_one_after_the_other_and_resume_exactly(
     pool: Path, prior: Path, tmp_path: Path, feature: str
@@ -354,6 +357,7 @@ def theirs_prior(run_folder: Path) -> dict[str, torch.Tensor]:
     return state
 
 
+@pytest.mark.long
 def test_the_three_original_commands_work_one_after_the_other(tmp_path: Path) -> None:
     common = [*SMALL, f"--local_results_path={tmp_path}", *TASK]
     common += ["--subgoal_dim=8", "--am_hidden_dim=64", "--prior_min_accuracy=0"]
@@ -369,6 +373,7 @@ def test_the_three_original_commands_work_one_after_the_other(tmp_path: Path) ->
     assert names <= {path.name for path in saved.iterdir()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alg", ["d3qn_omg", "iql_omg_tuned"])
 def test_the_presets_run_through_both_stages(pool: Path, tmp_path: Path, alg: str) -> None:
     common = [*SMALL, f"--config={alg}", f"--opponent_pool={pool}", "--prior_min_accuracy=0"]
@@ -400,6 +405,7 @@ def test_a_fixed_step_beyond_the_horizon_is_refused(pool: Path) -> None:
         make_rollout(words(pool, "--subgoal_mode=fixed", "--subgoal_fixed_k=5"))
 
 
+@pytest.mark.long
 def test_a_refused_prior_cannot_be_loaded_by_the_agent(pool: Path, tmp_path: Path) -> None:
     common = [f"--local_results_path={tmp_path}", "--prior_min_accuracy=0.99"]
     with pytest.raises(OmgError, match="decodes only"):
@@ -414,6 +420,7 @@ def test_a_prior_that_has_learned_nothing_is_refused(pool: Path, tmp_path: Path)
         train([*words(pool, *common, "--learner=am_learner", "--run_name=prior")])
 
 
+@pytest.mark.long
 def test_a_collapsed_prior_is_refused_with_the_weight_to_lower(pool: Path, tmp_path: Path) -> None:
     with pytest.raises(OmgError, match="prior_kl_weight=10"):
         run(

@@ -306,6 +306,7 @@ def test_each_loss_reaches_only_what_it_is_for(arch: str, policy_model: str) -> 
 # --- invariances ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @settings(max_examples=12)
 @given(
     extra=st.integers(1, 5),
@@ -374,6 +375,7 @@ def test_the_update_does_not_depend_on_the_order_of_alike_agents() -> None:
 # --- values, checkpoints, refusals ----------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arch", "ending"), [("qtran_paper", "truncated"), ("coma_critic", "terminated")]
 )
@@ -442,6 +444,7 @@ def test_a_mixer_of_pymarl_fits() -> None:
     learner.networks()["mixer"].load_state_dict(theirs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_run_is_resumed_exactly_and_its_model_is_loaded(arch: str, tmp_path: Path) -> None:
     words = [

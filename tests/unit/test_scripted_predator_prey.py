@@ -229,6 +229,7 @@ def contacts(predators: str, prey: str, **args: Any) -> tuple[float, float]:
     return float(step.info["collisions"].mean()), float(step.info["survival"].mean())
 
 
+@pytest.mark.long
 def test_hunters_catch_more_than_random_predators() -> None:
     """Against random prey: 4.7 contacts for chase, 0.4 for random."""
     random, _ = contacts("random", "random")

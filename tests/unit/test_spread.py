@@ -193,6 +193,7 @@ def test_a_restored_snapshot_continues_bit_for_bit() -> None:
             other.restore(snapshot)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "args", [{}, {"n_agents": 1, "max_cycles": 9}, {"n_agents": 5, "local_ratio": 0.0}]
 )
@@ -293,6 +294,7 @@ def test_pictures_are_arrays_and_show_differences() -> None:
     assert to_rgb(frames[0], dark=True).mean() < 100 < to_rgb(frames[0]).mean()
 
 
+@pytest.mark.long
 def test_an_episode_is_drawn_as_moving_svg_and_gif(tmp_path: Path) -> None:
     states, rewards, _, args = episode()
     env = SpreadEnv(args=args, n_copies=1)

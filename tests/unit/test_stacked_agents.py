@@ -66,6 +66,7 @@ def line_ups(draw):
     return count, torch.tensor(draw(st.lists(members, min_size=rows, max_size=rows)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hidden_dim", [BY_TORCH, BY_KERNEL])
 @pytest.mark.parametrize(("name", "dueling"), KINDS)
 @given(line_up=line_ups(), seed=st.integers(0, 2**32 - 1))
@@ -205,6 +206,7 @@ def test_gradients_of_inputs_pass_through_a_frozen_stack(hidden_dim):
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [0, 1, 3, 9])
 @pytest.mark.parametrize(("name", "dueling"), KINDS)
 def test_the_width_of_the_grid_changes_no_value(monkeypatch, name, dueling, width):

@@ -22,6 +22,8 @@ from omg.envs.worker_handle import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
 from omg.types import OmgError, RunFailedError
 
+pytestmark = pytest.mark.long
+
 CRASH = partial(operator.truediv, 1, 0)
 HANG = partial(time.sleep, 1000)
 EXIT = partial(os._exit, 3)
