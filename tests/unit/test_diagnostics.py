@@ -216,7 +216,7 @@ def test_storing_inference_works_without_subgoals_too(
 ) -> None:
     """In the original it crashed every other algorithm."""
     run = [f"--config={config}", "--store_inference", f"--local_results_path={tmp_path}"]
-    train(words(pool, *run, "--run_name=x"))
+    train(words(pool, *run, "--run_name=x", "--t_max=250"))
     assert (tmp_path / "x" / "models" / "last").is_dir()
 
 

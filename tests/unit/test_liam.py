@@ -495,9 +495,9 @@ def run(pool: Path, folder: Path, *more: str) -> Path:
 def test_a_run_resumes_exactly_and_its_checkpoint_loads(
     pool: Path, tmp_path: Path, kind: tuple[str, ...], file: str
 ) -> None:
-    whole = run(pool, tmp_path, *kind, "--run_name=whole")
-    run(pool, tmp_path, *kind, "--run_name=half", "--t_max=300")
-    half = run(pool, tmp_path, *kind, "--run_name=half", "--resume", "--t_max=500")
+    whole = run(pool, tmp_path, *kind, "--run_name=whole", "--t_max=250")
+    run(pool, tmp_path, *kind, "--run_name=half", "--t_max=150")
+    half = run(pool, tmp_path, *kind, "--run_name=half", "--resume", "--t_max=250")
     for name in ("agent", file):
         mine, theirs = (
             load_tensors(path / "models" / "last" / "iql_am" / f"{name}.th")

@@ -336,9 +336,9 @@ def test_the_stages_run_one_after_the_other_and_resume_exactly(
     pool: Path, prior: Path, tmp_path: Path, feature: str
 ) -> None:
     more = [f"--init_param_path={prior}", f"--subgoal_feature={feature}"]
-    whole = run(pool, tmp_path, *more, "--run_name=whole")
-    run(pool, tmp_path, *more, "--run_name=half", "--t_max=300")
-    half = run(pool, tmp_path, *more, "--run_name=half", "--resume", "--t_max=500")
+    whole = run(pool, tmp_path, *more, "--run_name=whole", "--t_max=250")
+    run(pool, tmp_path, *more, "--run_name=half", "--t_max=150")
+    half = run(pool, tmp_path, *more, "--run_name=half", "--resume", "--t_max=250")
     for name in ("agent", "vae", "cvae", "cond_rnn", "fc"):
         mine, theirs = (
             load_tensors(path / "models" / "last" / "iql_omg" / f"{name}.th")

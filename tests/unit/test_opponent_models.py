@@ -221,9 +221,9 @@ def test_every_model_trains_saves_and_resumes_exactly(
     def run(*more: str) -> Path:
         return Path(train(words(pool, model, f"--local_results_path={tmp_path}", *more)).folder)
 
-    whole = run("--run_name=whole")
-    half = run("--run_name=half", "--t_max=300")
-    run("--run_name=half", "--resume", "--t_max=500")
+    whole = run("--run_name=whole", "--t_max=250")
+    half = run("--run_name=half", "--t_max=150")
+    run("--run_name=half", "--resume", "--t_max=250")
     files = ["agent.th"] + (["base_am.th"] if model == "base_am" else [])
     for name in files:
         mine, theirs = (
