@@ -110,6 +110,7 @@ def test_every_part_of_a_command_line_is_read() -> None:
     )
 
 
+@pytest.mark.long
 @given(
     st.permutations(
         [

@@ -462,6 +462,7 @@ def slow_update(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [True, False], ids=["mask-first", "mask-last"])
 @pytest.mark.parametrize("common", [True, False], ids=["team", "own"])
 @pytest.mark.parametrize("ending", ["terminated", "truncated"])
@@ -614,6 +615,7 @@ def swap_seats(mac: BasicMAC, learner: ComaLearner) -> None:
             swap_columns(fc1, slice(start, middle), slice(middle, middle + width))
 
 
+@pytest.mark.long
 @settings(max_examples=10)
 @given(seed=st.integers(0, 100), common=st.booleans())
 def test_exchanging_the_agents_exchanges_what_is_learned(seed: int, common: bool) -> None:

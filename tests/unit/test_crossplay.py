@@ -288,6 +288,7 @@ def digest(folder: Path) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+@pytest.mark.long
 def test_finetuning_learns_from_what_is_there_and_leaves_the_files_alone(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -509,6 +510,7 @@ def test_opponents_met_in_training_cannot_pass_for_unseen(study: Path, tmp_path:
         run_crossplay([study / "naive-s1"], moved, CrossplayPlan(splits=("heldout",), episodes=2))
 
 
+@pytest.mark.long
 def test_agents_explore_where_asked_to(study: Path, tmp_path: Path) -> None:
     """Greedy, ε makes no difference; sampling, an agent that only explores plays another game."""
     plan = CrossplayPlan(splits=("train",), episodes=8)

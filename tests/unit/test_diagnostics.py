@@ -50,6 +50,7 @@ def mac_of(rollout: Rollout) -> MultiModuleMAC:
 # --- the oracle ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [1, 4])
 def test_the_oracle_foresees_where_the_others_are_if_one_stands_still(
     pool: Path, steps: int
@@ -108,6 +109,7 @@ def test_the_target_oracle_names_the_food_that_scripts_go_for(pool: Path) -> Non
     assert foods_left > 30
 
 
+@pytest.mark.long
 def test_the_target_oracle_refuses_trained_opponents(pool: Path, tmp_path: Path) -> None:
     train([*SMALL, "--config=iql", f"--local_results_path={tmp_path}", "--run_name=iql", *TASK])
     mixed = OpponentPool.create(tmp_path / "mixed")

@@ -46,6 +46,7 @@ def both(
     return [(ours, theirs), *zip(mine, other, strict=True)]
 
 
+@pytest.mark.long
 @needs_compiler
 @given(
     hidden=st.sampled_from([16, 32, 48, 64, 96, 128, 20]),

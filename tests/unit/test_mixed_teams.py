@@ -749,6 +749,7 @@ def test_without_others_every_seat_learns_with_its_opponent_model(tmp_path: Path
     assert collect(rollout, 15)
 
 
+@pytest.mark.long
 def test_values_of_every_seat_are_mixed_with_an_opponent_model(tmp_path: Path) -> None:
     words = ["--config=qmix", "--mac=multi_module_mac", "--am_model=base_am", "--t_max=300"]
     run = train([*SMALL, *words, f"--local_results_path={tmp_path}", *TASK]).folder

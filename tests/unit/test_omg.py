@@ -170,6 +170,7 @@ def test_the_random_selector_covers_all_that_exists() -> None:
     assert set(found.tolist()) == {0, 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", ["mean", "max"])
 @pytest.mark.parametrize("mode", ["optimistic", "conservative"])
 @pytest.mark.parametrize("feature", ["latent", "both"])

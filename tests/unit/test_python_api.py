@@ -138,6 +138,7 @@ class Coin:
         pass
 
 
+@pytest.mark.long
 def test_an_environment_may_be_given_as_a_class(tmp_path: Path) -> None:
     settings = {**SMALL, "env_args": {}, "local_results_path": str(tmp_path)}
     run = omg.train("iql", env=Coin, **settings)

@@ -81,6 +81,7 @@ lengths_of_batches = st.lists(
 )
 
 
+@pytest.mark.long
 @given(capacity=st.integers(1, 6), inserts=lengths_of_batches)
 def test_the_ring_holds_exactly_the_newest_episodes(capacity, inserts):
     buffer, episodes = new_buffer(capacity), Episodes()

@@ -526,6 +526,7 @@ def test_replays_alone_are_enough(tmp_path: Path) -> None:
     assert "Recorded episodes" in page.text
 
 
+@pytest.mark.long
 def test_one_method_is_compared_with_the_defaults(tmp_path: Path) -> None:
     write_pipeline(tmp_path, Shape(methods=("OMG tuned",), seeds=2, tests=4))
     page = page_of(tmp_path)
@@ -578,6 +579,7 @@ def test_a_run_given_twice_is_counted_once(tmp_path: Path) -> None:
     assert len(collect([tmp_path, tmp_path / "d3qn-s1"]).agents) == 1
 
 
+@pytest.mark.long
 def test_runs_are_called_as_the_crossplay_calls_them(tmp_path: Path) -> None:
     shape = Shape(methods=("D3QN", "Control"), seeds=1, tests=3)
     write_pipeline(tmp_path, shape)

@@ -352,6 +352,7 @@ def test_a_role_needs_a_pool(alg: str) -> None:
         rollout_of(f"--config={alg}", "--learning_role=predator")
 
 
+@pytest.mark.long
 def test_every_seat_of_every_role_learns_where_nobody_else_plays(tmp_path: Path) -> None:
     rollout = rollout_of("--config=iql_am")
     mac = rollout.mac
@@ -376,6 +377,7 @@ def test_every_seat_of_every_role_learns_where_nobody_else_plays(tmp_path: Path)
     )
 
 
+@pytest.mark.long
 def test_a_policy_of_one_role_is_not_loaded_into_another(pool: Path, tmp_path: Path) -> None:
     words = ["--config=iql", f"--opponent_pool={pool}", f"--local_results_path={tmp_path}"]
     run = train([*GAME, *words, "--learning_role=predator"]).folder

@@ -284,6 +284,7 @@ def test_a_covered_landmark_has_a_halo_and_a_collision_flashes() -> None:
         assert svg.count("<polygon") == 3 + stars
 
 
+@pytest.mark.long
 def test_pictures_are_arrays_and_show_differences() -> None:
     picture = make().render()
     assert picture.dtype == np.uint8

@@ -84,6 +84,7 @@ def test_every_row_is_computed_by_its_member(name, dueling, hidden_dim, line_up,
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.long
 @needs_compiler
 @pytest.mark.parametrize("dueling", [False, True])
 @given(
@@ -333,6 +334,7 @@ def test_no_rows_give_no_rows(name, dueling):
     assert after.shape == (0, stack.carry_dim)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["rnn", "mlp"])
 @given(line_up=line_ups(), seed=st.integers(0, 2**32 - 1))
 def test_permuted_rows_give_permuted_outputs(name, line_up, seed):

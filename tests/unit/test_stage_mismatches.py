@@ -267,6 +267,7 @@ def test_opponents_of_another_environment_are_refused(stages: Stages, tmp_path: 
     assert f"{run}/models/40 was trained on env=matrix" in text
 
 
+@pytest.mark.long
 def test_files_that_do_not_tell_what_their_observations_mean_are_taken(
     stages: Stages, tmp_path: Path
 ) -> None:

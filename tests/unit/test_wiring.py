@@ -162,6 +162,7 @@ def records_of_tests(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in r.items() if k != "wall_s"} for r in found]
 
 
+@pytest.mark.long
 def test_tests_of_a_training_run_explore_by_the_steps_it_has_made(tmp_path: Path) -> None:
     words = ("--epsilon_finish=0.0", "--epsilon_anneal_time=80", "--test_interval=100")
     explored = records_of_tests(trained(tmp_path, *words, "--test_greedy=False").folder)
