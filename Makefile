@@ -1,15 +1,16 @@
-# Two commands: `make demo` and `make test`. Both set up .venv first.
+# `make demo`, `make check` and `make test`; all of them set up .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test lint bench bench-check clean
+.PHONY: help setup demo check test lint bench bench-check clean
 
 help:
 	@echo "make demo   set up .venv, run the whole story in five minutes: opponents, OMG, rivals, report (results/demo)"
-	@echo "make test   set up .venv, run ruff, mypy, import-linter and pytest"
+	@echo "make check  set up .venv, run ruff, mypy, import-linter and the fast tests: for every save"
+	@echo "make test   set up .venv, run ruff, mypy, import-linter and all tests but the slow ones"
 	@echo "make bench  set up .venv, measure speed and memory (docs/performance.md), write benchmarks/results.json"
 	@echo "make bench-check  the same ratios, and fail when one misses its floor (benchmarks/floors.json)"
 
@@ -32,6 +33,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+check: lint
+	$(BIN)/pytest -n 2 -m "not slow and not long" tests/unit
 
 test: lint
 	$(BIN)/pytest -n 2

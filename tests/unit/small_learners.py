@@ -5,18 +5,16 @@ from __future__ import annotations
 import copy
 import functools
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
 from omg.components.episodes import EpisodeBatch, Scheme, environment_scheme
 from omg.components.trajectories import SEAT
-from omg.config import loader
+from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.team import BasicMAC, MultiModuleMAC
@@ -66,21 +64,9 @@ def unroll_equal(
     return outputs.view(steps, rows, -1)
 
 
-_read_once = functools.cache(loader.read_yaml)
-
-
-@contextmanager
-def yaml_read_once() -> Iterator[None]:
-    """Reading the same files for every learner and run takes longer than all they do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loader, "read_yaml", lambda *given: copy.deepcopy(_read_once(*given)))
-        yield
-
-
 @functools.cache
 def _config(*words: str) -> Config:
-    with yaml_read_once():
-        return loader.load_command_line(words).config
+    return load_command_line(words).config
 
 
 def shipped(name: str) -> Config:

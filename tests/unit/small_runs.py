@@ -19,7 +19,7 @@ from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors
 
 from .every_algorithm import TABLE
-from .small_learners import SMALL, shipped, yaml_read_once
+from .small_learners import SMALL, shipped
 
 STEPS = 78  # environment steps of a run
 TASK = ["with", "env_args.key=Foraging-5x5-2p-1f-v3", "env_args.max_episode_steps=6"]
@@ -61,8 +61,7 @@ class Runs:
         if shipped(name).mac == "multi_module_mac" and not row.everyone:
             others = [f"--opponent_pool={self.pool}"]
         words = [f"--config={row.config or name}", *SMALL, *SHORT, *row.words, *others, *more]
-        with yaml_read_once():
-            return Path(train([*words, f"--local_results_path={self.folder}", *TASK]).folder)
+        return Path(train([*words, f"--local_results_path={self.folder}", *TASK]).folder)
 
     def stopped_and_resumed(self, name: str, *more: str) -> Path:
         """A run that is stopped in its middle as by Ctrl-C, and continued."""

@@ -88,6 +88,7 @@ def test_epsilon_zero_is_greedy(offer):
         assert torch.equal(choose(chooser, outputs, avail, generator=generator), greedy)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["epsilon_greedy", "multinomial"])
 def test_epsilon_one_is_uniform_over_the_available_actions(name):
     found = frequencies(selector(name, 1.0), [5.0, 1.0, 9.0, -3.0], [True, True, False, True])

@@ -402,6 +402,7 @@ def test_the_episodes_of_lbforaging_do_not_depend_on_those_before() -> None:
             np.testing.assert_array_equal(view.obs, fresh.reset_at(0, [episode]).obs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ["lbforaging:Foraging-8x8-2p-3f-v3", "rware:rware-tiny-2ag-v2"])
 def test_limits_that_the_games_report_as_ends_are_truncations(key: str) -> None:
     default = make_batched("gymnasium", {"key": key}, n_copies=1).spec.episode_limit

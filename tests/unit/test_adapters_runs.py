@@ -14,6 +14,8 @@ from omg.envs.registry import make_batched
 from omg.experiment.output import read_metrics
 from tests.unit.foreign_games import HUNT
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = (
     *("--batch_size_run=4", "--batch_size=4", "--buffer_size=16", "--test_nepisode=2"),

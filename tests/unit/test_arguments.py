@@ -76,6 +76,7 @@ def test_many_updates_at_once_equal_sacreds_reading() -> None:
     assert in_json(as_nested(parse_arguments(["with", *words]).updates)) == expected
 
 
+@pytest.mark.long
 @given(st.text(alphabet="abc019.-+eE_'\"[](){},:= \\#@", max_size=12))
 @settings(max_examples=300, deadline=None)
 def test_any_value_is_read_as_sacred_reads_it(text: str) -> None:
@@ -109,6 +110,7 @@ def test_every_part_of_a_command_line_is_read() -> None:
     )
 
 
+@pytest.mark.long
 @given(
     st.permutations(
         [

@@ -195,6 +195,7 @@ def learned_q(learner: ComaLearner) -> np.ndarray:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ending", "common", "mode", "td_lambda"),
     [
@@ -460,6 +461,7 @@ def slow_update(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [True, False], ids=["mask-first", "mask-last"])
 @pytest.mark.parametrize("common", [True, False], ids=["team", "own"])
 @pytest.mark.parametrize("ending", ["terminated", "truncated"])
@@ -573,6 +575,7 @@ def test_the_two_learning_rates_and_optimisers_are_apart() -> None:
 # --- invariance -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @settings(max_examples=10)
 @given(extra=st.integers(1, 5), mode=st.sampled_from(["batch", "seq"]), seed=st.integers(0, 100))
 def test_padding_changes_nothing(extra: int, mode: str, seed: int) -> None:
@@ -611,6 +614,7 @@ def swap_seats(mac: BasicMAC, learner: ComaLearner) -> None:
             swap_columns(fc1, slice(start, middle), slice(middle, middle + width))
 
 
+@pytest.mark.long
 @settings(max_examples=10)
 @given(seed=st.integers(0, 100), common=st.booleans())
 def test_exchanging_the_agents_exchanges_what_is_learned(seed: int, common: bool) -> None:
@@ -720,6 +724,7 @@ def test_what_it_cannot_do_is_refused(word: str, sentence: str) -> None:
 QUIET = ("--quiet", "--use_sacred=False", "--use_tensorboard=False")
 
 
+@pytest.mark.long
 def test_it_learns_to_bring_both_counters_to_zero(tmp_path: Path) -> None:
     """The best return is 2; the untrained policy gets about 1."""
     result = train(
@@ -745,6 +750,7 @@ SMALL = [
 TASK = ["with", "env_args.key=Foraging-5x5-2p-1f-v3", "env_args.max_episode_steps=10"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["batch", "seq"])
 def test_a_run_that_was_stopped_equals_one_that_was_not(tmp_path: Path, mode: str) -> None:
     words = ["--config=coma", *SMALL, f"--local_results_path={tmp_path}"]
@@ -759,6 +765,7 @@ def test_a_run_that_was_stopped_equals_one_that_was_not(tmp_path: Path, mode: st
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("temperature", [1.0, 0.2])
 def test_a_pool_member_samples_its_policy_and_one_with_values_is_greedy(
     tmp_path: Path, temperature: float

@@ -77,6 +77,7 @@ def changed(study: Path, tmp_path: Path, name: str = "naive-s1", **config: Any) 
 # --- cells --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_agent_plays_every_member_as_often_as_asked(table: Crossplay) -> None:
     assert [c.agent for c in table.cells] == [a.id for a in table.agents for _ in range(4)]
     assert [a.id for a in table.agents] == ["naive-s1", "naive-s2", "iql_omg-s1"]
@@ -90,6 +91,7 @@ def test_every_agent_plays_every_member_as_often_as_asked(table: Crossplay) -> N
     assert [m.id for m in table.opponents] == MEMBERS["train"] + MEMBERS["heldout"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("finetune", [0, 6])
 def test_a_cell_does_not_depend_on_who_else_is_evaluated(study: Path, finetune: int) -> None:
     """Noisy scripts and sampled subgoals are among them: their random streams are the cell's."""
@@ -100,6 +102,7 @@ def test_a_cell_does_not_depend_on_who_else_is_evaluated(study: Path, finetune: 
     assert list(alone.cells) == expected
 
 
+@pytest.mark.long
 def test_another_seed_plays_other_episodes(study: Path, table: Crossplay) -> None:
     other = run_crossplay(runs(study, "naive-s1"), "", replace(BOTH, seed=1))
     assert list(other.cells) != [c for c in table.cells if c.agent == "naive-s1"]
@@ -190,6 +193,7 @@ def test_won_battles_are_a_win_rate_and_what_was_not_reported_does_not_count() -
     assert cell_metrics(result) == {**expected, "truncated": 0.25}
 
 
+@pytest.mark.long
 def test_a_game_against_a_forager_who_needs_nobody_ends_as_expected(tmp_path: Path) -> None:
     """The agent's network is changed to stand still whatever it sees; food of level 1 is then
     taken by the scripted player alone, by the straightest way."""
@@ -225,6 +229,7 @@ def test_a_game_against_a_forager_who_needs_nobody_ends_as_expected(tmp_path: Pa
 # --- line-ups -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_mixed_line_ups_are_played_with_three_players_or_when_asked(
     study: Path, tmp_path: Path
 ) -> None:
@@ -255,6 +260,7 @@ def test_mixed_line_ups_are_played_with_three_players_or_when_asked(
     assert values[0] != values[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("finetune", [0, 6])
 def test_agents_are_played_with_agents_that_have_opponent_models(
     study: Path, tmp_path: Path, finetune: int
@@ -282,6 +288,7 @@ def digest(folder: Path) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+@pytest.mark.long
 def test_finetuning_learns_from_what_is_there_and_leaves_the_files_alone(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +324,7 @@ def test_finetuning_learns_from_what_is_there_and_leaves_the_files_alone(
     assert digest(study / "naive-s1") == before
 
 
+@pytest.mark.long
 def test_finetuning_changes_what_is_tested(study: Path, table: Crossplay) -> None:
     tuned = run_crossplay(runs(study, "naive-s1"), "", replace(BOTH, finetune_episodes=40))
     assert list(tuned.cells) != [c for c in table.cells if c.agent == "naive-s1"]
@@ -502,6 +510,7 @@ def test_opponents_met_in_training_cannot_pass_for_unseen(study: Path, tmp_path:
         run_crossplay([study / "naive-s1"], moved, CrossplayPlan(splits=("heldout",), episodes=2))
 
 
+@pytest.mark.long
 def test_agents_explore_where_asked_to(study: Path, tmp_path: Path) -> None:
     """Greedy, ε makes no difference; sampling, an agent that only explores plays another game."""
     plan = CrossplayPlan(splits=("train",), episodes=8)
@@ -516,6 +525,7 @@ def test_agents_explore_where_asked_to(study: Path, tmp_path: Path) -> None:
     assert (greedy.as_dict()["greedy"], explored.as_dict()["greedy"]) == (True, False)
 
 
+@pytest.mark.long
 def test_a_permuted_agent_is_measured_beside_the_real_one(study: Path) -> None:
     plan = CrossplayPlan(splits=("train",), episodes=8, permute=True)
     table = run_crossplay([study / "omg-s1", study / "naive-s1"], study / "pool", plan)

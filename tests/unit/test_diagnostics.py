@@ -56,6 +56,7 @@ def mac_of(rollout: Rollout) -> MultiModuleMAC:
 # --- the oracle ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [1, 4])
 def test_the_oracle_foresees_where_the_others_are_if_one_stands_still(
     pool: Path, steps: int
@@ -83,6 +84,7 @@ def test_the_oracle_foresees_where_the_others_are_if_one_stands_still(
     assert checked > 50
 
 
+@pytest.mark.long
 def test_looking_ahead_leaves_the_game_and_the_others_memory_alone(pool: Path) -> None:
     """A game watched by the oracle equals one that is not, where the agent ignores what it sees."""
     played = []
@@ -113,6 +115,7 @@ def test_the_target_oracle_names_the_food_that_scripts_go_for(pool: Path) -> Non
     assert foods_left > 30
 
 
+@pytest.mark.long
 def test_the_target_oracle_refuses_trained_opponents(pool: Path, tmp_path: Path) -> None:
     train([*SMALL, "--config=iql", f"--local_results_path={tmp_path}", "--run_name=iql", *TASK])
     mixed = OpponentPool.create(tmp_path / "mixed")
@@ -219,13 +222,14 @@ def test_stored_inference_is_there_at_every_step_and_is_what_acting_used(pool: P
     assert steps > 50
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", ["iql_am", "d3qn", "d3qn_control", "d3qn_oracle"])
 def test_storing_inference_works_without_subgoals_too(
     pool: Path, tmp_path: Path, config: str
 ) -> None:
     """In the original it crashed every other algorithm."""
     run = [f"--config={config}", "--store_inference", f"--local_results_path={tmp_path}"]
-    train(words(pool, *run, "--run_name=x"))
+    train(words(pool, *run, "--run_name=x", "--t_max=250"))
     assert (tmp_path / "x" / "models" / "last").is_dir()
 
 
@@ -280,6 +284,7 @@ def test_hit_ratios_of_episodes_equal_a_loop_over_them(pool: Path, ahead: int) -
     assert (found.max() > 0) == (ahead > 0)
 
 
+@pytest.mark.long
 def test_the_hit_ratio_is_logged_in_tests_of_subgoal_agents(pool: Path, tmp_path: Path) -> None:
     common = words(pool, *SUBGOALS, f"--local_results_path={tmp_path}")
     train([*common, "--learner=am_learner", "--run_name=prior"])
@@ -331,6 +336,7 @@ def test_a_permuted_agent_is_fed_what_was_inferred_in_another_game(pool: Path) -
     assert not torch.allclose(fed[1][0, latent], mean[0])
 
 
+@pytest.mark.long
 def test_the_supervised_ablation_learns_the_selected_subgoal_itself(pool: Path) -> None:
     rollout = make_rollout(
         words(pool, *SUBGOALS, "--subgoal_inference=mlp", "--subgoal_mode=fixed"), copies=8
@@ -352,6 +358,7 @@ def test_the_supervised_ablation_learns_the_selected_subgoal_itself(pool: Path) 
     assert error < 0.5 * shuffled
 
 
+@pytest.mark.long
 def test_the_supervised_ablation_runs_saves_and_loads(pool: Path, tmp_path: Path) -> None:
     common = words(pool, *SUBGOALS, f"--local_results_path={tmp_path}")
     train([*common, "--learner=am_learner", "--run_name=prior"])

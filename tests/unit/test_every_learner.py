@@ -100,6 +100,7 @@ def test_dynamic_programming_agrees_with_the_values_solved_by_hand(ending: str) 
     np.testing.assert_allclose(values, np.repeat(by_hand, 2).reshape(2, 2), atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "ending", "padded"), value_cases())
 def test_learned_values_and_targets_are_those_of_dynamic_programming(
     name: str, ending: str, padded: bool
@@ -242,11 +243,13 @@ def parallel_cases() -> list[object]:
     return [pytest.param(name, marks=[] if name in quick else [pytest.mark.slow]) for name in able]
 
 
+@pytest.mark.long
 @every
 def test_a_run_of_one_copy_at_a_time_is_sound(name: str, runs: Runs) -> None:
     assert_sound(runs.run(name, "--runner=episode", steps=42), updates=1)
 
 
+@pytest.mark.long
 @every
 def test_a_stopped_and_resumed_run_equals_one_that_never_stopped(name: str, runs: Runs) -> None:
     whole = runs.run(name, "--runner=batch")
@@ -254,6 +257,7 @@ def test_a_stopped_and_resumed_run_equals_one_that_never_stopped(name: str, runs
     assert_same(runs.stopped_and_resumed(name, "--runner=batch"), whole)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", parallel_cases())
 def test_worker_processes_make_the_same_run_as_one_process(name: str, runs: Runs) -> None:
     one, other = (runs.run(name, f"--runner={runner}") for runner in ("parallel", "batch"))

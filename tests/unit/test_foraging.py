@@ -254,6 +254,7 @@ def histogram(values: Any, size: int) -> Any:
     return np.bincount(np.asarray(values).ravel(), minlength=size).astype(float)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [
@@ -373,6 +374,7 @@ def episode() -> list[Any]:
     return frames_from_states(np.array(states), np.array(rewards), field_size=(5, 7), n_foods=2)
 
 
+@pytest.mark.long
 def test_pictures_have_the_shape_of_the_field_and_show_differences() -> None:
     env = make("Foraging-5x7-3p-2f-v3")
     picture = env.render()

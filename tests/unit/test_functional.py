@@ -156,6 +156,7 @@ def test_gathering_picks_the_values_of_the_actions_taken(values):
         assert found[b, t, n] == online[b, t, n, actions[b, t, n]]
 
 
+@pytest.mark.long
 @given(
     batch=sizes, steps=sizes, agents=sizes, common=st.booleans(), gamma=st.floats(0, 1), seed=seeds
 )

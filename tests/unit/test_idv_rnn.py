@@ -57,6 +57,7 @@ def packed(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     return torch.tensor(sizes), torch.tensor(seats)
 
 
+@pytest.mark.long
 @given(case=packed(), seed=st.integers(0, 1000))
 def test_unrolling_sequences_of_any_length_equals_stepping_each_with_its_seats_network(
     case: tuple[Tensor, Tensor], seed: int
@@ -140,6 +141,7 @@ def test_every_seat_of_a_whole_team_acts_by_its_own_weights() -> None:
     assert changed.tolist() == [False, True, False]
 
 
+@pytest.mark.long
 def test_independent_weights_learn_the_two_state_game_solved_by_hand() -> None:
     _, mac, learner = make(
         *("--optimizer=adam", "--lr=0.005", "--target_update_interval=10"),
@@ -157,6 +159,7 @@ def test_independent_weights_learn_the_two_state_game_solved_by_hand() -> None:
     np.testing.assert_allclose(learned_values(mac, learner), expected, atol=0.06)
 
 
+@pytest.mark.long
 def test_agents_that_see_the_same_learn_different_things() -> None:
     """One agent is rewarded for the opposite; without a seat in the input only own weights can."""
     _, mac, learner = make(
@@ -214,6 +217,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.long
 def test_a_saved_team_comes_back_with_its_weights(trained: Path, tmp_path: Path) -> None:
     run = trained / "iql_idv"
     assert any("loss" in record for record in read_metrics(run / "metrics.jsonl"))
@@ -227,6 +231,7 @@ def test_a_saved_team_comes_back_with_its_weights(trained: Path, tmp_path: Path)
     assert all(torch.equal(saved[key], loaded[key]) for key in saved)
 
 
+@pytest.mark.long
 def test_a_run_resumes_exactly(tmp_path: Path) -> None:
     words = [*SMALL, "--config=iql_idv", f"--local_results_path={tmp_path}"]
     whole = train([*words, "--run_name=whole", "--t_max=400", *TASK]).folder
@@ -286,6 +291,7 @@ def test_subgoal_learning_moves_the_weights_of_the_seats_it_saw(
     assert moved == {"1"}
 
 
+@pytest.mark.long
 def test_a_frozen_member_plays_each_seat_as_it_did_in_its_own_team(
     trained: Path, tmp_path: Path
 ) -> None:
@@ -310,6 +316,7 @@ def test_a_frozen_member_plays_each_seat_as_it_did_in_its_own_team(
     assert played == {0, 1, 2}
 
 
+@pytest.mark.long
 def test_it_trains_in_mixed_teams_by_name_and_from_a_pool(trained: Path, tmp_path: Path) -> None:
     pool = OpponentPool.create(tmp_path / "pool")
     pool.add_run(trained / "iql_idv")

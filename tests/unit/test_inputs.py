@@ -248,6 +248,7 @@ def test_a_copy_that_restarts_plays_as_if_it_had_just_begun_and_others_go_on(res
     torch.testing.assert_close(found[1, restart:], unrolled(mac, episodes[1, restart:])[0])
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 2**32 - 1))
 def test_agents_that_share_inputs_share_values_and_swapping_them_swaps_the_values(seed):
     mac = new_mac("--obs_agent_id=False")

@@ -47,6 +47,7 @@ def both(
     return [(ours, theirs), *zip(mine, other, strict=True)]
 
 
+@pytest.mark.long
 @needs_compiler
 @given(
     hidden=st.sampled_from([16, 32, 48, 64, 96, 128, 20]),
@@ -68,6 +69,7 @@ def test_saturated_gates_stay_finite_and_right() -> None:
         torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.long
 @needs_compiler
 @pytest.mark.parametrize("threads", [2, 3, 5])
 def test_threads_change_nothing_but_the_order_of_sums(threads: int) -> None:
@@ -99,6 +101,7 @@ def test_inputs_without_gradient_get_none_and_the_weights_the_same() -> None:
         assert torch.equal(without, parameter.grad)
 
 
+@pytest.mark.long
 @needs_compiler
 def test_the_layout_of_wider_vectors_computes_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +160,7 @@ def test_the_switch_turns_every_kernel_off_and_on_again() -> None:
         assert loader()[0] is not None  # type: ignore[operator]
 
 
+@pytest.mark.long
 @needs_compiler
 def test_a_run_with_the_switch_off_uses_none_and_learns_the_same(tmp_path: Path) -> None:
     used: list[bool] = []
@@ -265,6 +269,7 @@ def test_sizes_that_do_not_add_up_never_reach_the_kernel(sizes: list[int]) -> No
         core.unroll_packed(torch.zeros(5, 4), torch.tensor(sizes), torch.zeros(3, 64))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [

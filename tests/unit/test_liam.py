@@ -288,6 +288,7 @@ def test_targets_hold_the_next_seat_first_in_every_seat(pool: Path) -> None:
 # --- learning ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_prediction_of_scripted_players_gets_better(
     pool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +341,7 @@ def history_case(length: int, episodes: int) -> tuple[ModelRows, Packing, EnvSpe
     return rows, packing, TINY
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("history", [True, False])
 def test_only_with_its_history_the_naive_model_learns_what_the_past_decides(history: bool) -> None:
     rows, packing, spec = history_case(8, 32)
@@ -454,6 +456,7 @@ def test_a_permuted_liam_is_fed_anothers_embedding_from_its_own_place(pool: Path
         torch.testing.assert_close(found[:, -6:], (told - own.unsqueeze(1)).flatten(1))
 
 
+@pytest.mark.long
 def test_omg_learns_with_the_present_beside_its_subgoals(pool: Path) -> None:
     chosen = ["--am_model=omg_am", "--am_present=True", "--learner=omg_learner"]
     rollout = make_rollout(words(pool, *chosen, "--subgoal_feature=decoded"))
@@ -481,6 +484,7 @@ def run(pool: Path, folder: Path, *more: str) -> Path:
     return Path(train(words(pool, f"--local_results_path={folder}", *more)).folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "file"),
     [
@@ -491,9 +495,9 @@ def run(pool: Path, folder: Path, *more: str) -> Path:
 def test_a_run_resumes_exactly_and_its_checkpoint_loads(
     pool: Path, tmp_path: Path, kind: tuple[str, ...], file: str
 ) -> None:
-    whole = run(pool, tmp_path, *kind, "--run_name=whole")
-    run(pool, tmp_path, *kind, "--run_name=half", "--t_max=300")
-    half = run(pool, tmp_path, *kind, "--run_name=half", "--resume", "--t_max=500")
+    whole = run(pool, tmp_path, *kind, "--run_name=whole", "--t_max=250")
+    run(pool, tmp_path, *kind, "--run_name=half", "--t_max=150")
+    half = run(pool, tmp_path, *kind, "--run_name=half", "--resume", "--t_max=250")
     for name in ("agent", file):
         mine, theirs = (
             load_tensors(path / "models" / "last" / "iql_am" / f"{name}.th")
@@ -528,6 +532,7 @@ def test_a_checkpoint_with_other_features_is_refused_with_both_named(
     assert "input_dim" not in str(refused.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alg", ["iql_liam", "d3qn_liam", "ppo_liam"])
 def test_the_presets_train_and_log_the_models_terms(pool: Path, tmp_path: Path, alg: str) -> None:
     given = [w for w in words(pool, f"--local_results_path={tmp_path}") if "iql_am" not in w]

@@ -130,6 +130,7 @@ def test_each_algorithm_of_a_team_keeps_its_own_yaml() -> None:
     assert config.team_algs["qmix"]["mixer"] == "qmix"
 
 
+@pytest.mark.long
 def test_the_rotating_seat_covers_all_seats_and_the_others_keep_their_order(trained: Path) -> None:
     rollout = make_rollout(team_words(trained, "--is_agent_shift=True"))
     seen: set[int] = set()
@@ -206,6 +207,7 @@ def run_team(trained: Path, folder: Path, *words: str) -> Path:
     return Path(train(team_words(trained, *words)).folder)
 
 
+@pytest.mark.long
 def test_a_mixed_team_trains_saves_per_algorithm_and_leaves_the_others_alone(
     trained: Path, tmp_path: Path
 ) -> None:
@@ -237,6 +239,7 @@ def test_the_learning_agents_own_return_is_logged_wherever_it_sat(trained: Path)
             assert own[row] == finished.stats.returns[row, seat]
 
 
+@pytest.mark.long
 def test_a_pool_that_changed_is_refused_on_resume(trained: Path, tmp_path: Path) -> None:
     pool = OpponentPool.create(tmp_path / "pool")
     pool.add_script("nearest_food")
@@ -261,6 +264,7 @@ def test_frozen_networks_get_no_gradient_and_stay_bit_identical_in_memory(traine
     assert all(not p.requires_grad for m in frozen_modules(mac) for p in m.parameters())
 
 
+@pytest.mark.long
 def test_a_mixed_team_resumes_exactly(trained: Path, tmp_path: Path) -> None:
     whole = run_team(trained, tmp_path, "--run_name=whole")
     half = run_team(trained, tmp_path, "--run_name=half", "--t_max=300")
@@ -271,6 +275,7 @@ def test_a_mixed_team_resumes_exactly(trained: Path, tmp_path: Path) -> None:
     assert all(torch.equal(mine[key], theirs[key]) for key in mine)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["mixed", "homologue"])
 def test_a_pool_of_checkpoints_and_scripts_is_played_against(
     trained: Path, tmp_path: Path, mode: str
@@ -472,6 +477,7 @@ def beside(pool: OpponentPool, *words: str, learner: str = "iql_am") -> list[str
     return [*SMALL, *learn, *words, *TASK]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FROZEN)
 def test_a_member_acts_as_the_agent_it_was_with_its_opponent_model_and_its_memory(
     company: Path, tmp_path: Path, name: str
@@ -481,6 +487,7 @@ def test_a_member_acts_as_the_agent_it_was_with_its_opponent_model_and_its_memor
     assert_acts_as({0: original(company / name, rollout.env.spec)}, episodes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [
@@ -508,6 +515,7 @@ def test_members_of_all_kinds_play_together_each_as_itself_whatever_the_learner_
     assert_acts_as({n: original(company / name, spec) for n, name in enumerate(FROZEN)}, episodes)
 
 
+@pytest.mark.long
 def test_a_member_that_draws_its_subgoals_acts_alike_with_the_same_draws(
     company: Path, tmp_path: Path
 ) -> None:
@@ -548,6 +556,7 @@ def digests(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("learner", ["iql_am", "iql_omg", "d3qn_liam"])
 def test_an_agent_learns_beside_agents_with_opponent_models_and_leaves_them_alone(
     company: Path, tmp_path: Path, learner: str
@@ -608,6 +617,7 @@ def frozen_team(init: Path, *words: str) -> list[str]:
     return [*SMALL, *learn, f"--init_param_path={init}", "--is_agent_shift", *words, *TASK]
 
 
+@pytest.mark.long
 def test_a_team_string_seats_agents_with_opponent_models(company: Path, tmp_path: Path) -> None:
     rollout = make_rollout(frozen_team(company))
     assert isinstance(rollout.mac, MultiModuleMAC)
@@ -647,6 +657,7 @@ def test_a_team_string_takes_bare_files_of_an_agent_and_its_opponent_model(
         make_rollout(frozen_team(tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("told", [True, False], ids=["run", "bare files"])
 def test_an_agent_that_looks_ahead_in_its_own_games_has_no_seat_in_a_team_string(
     company: Path, tmp_path: Path, told: bool
@@ -691,6 +702,7 @@ def test_what_a_member_does_not_say_is_not_taken_from_whoever_learns(
 # --- every seat learns, and models the others ----------------------------------------------------
 
 
+@pytest.mark.long
 def test_without_others_every_seat_learns_as_a_team_of_basic_mac(tmp_path: Path) -> None:
     """Without an opponent model it is the same run, to the last digit."""
     words = [*SMALL, "--config=iql", f"--local_results_path={tmp_path}", "--t_max=300"]
@@ -706,6 +718,7 @@ def test_without_others_every_seat_learns_as_a_team_of_basic_mac(tmp_path: Path)
     assert logged[0] == logged[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alg", ["iql_am", "d3qn_liam", "iql_omg", "ppo_am"])
 def test_without_others_every_seat_learns_with_its_opponent_model(tmp_path: Path, alg: str) -> None:
     words = [*SMALL, f"--config={alg}", f"--local_results_path={tmp_path}", "--t_max=300"]
@@ -736,6 +749,7 @@ def test_without_others_every_seat_learns_with_its_opponent_model(tmp_path: Path
     assert collect(rollout, 15)
 
 
+@pytest.mark.long
 def test_values_of_every_seat_are_mixed_with_an_opponent_model(tmp_path: Path) -> None:
     words = ["--config=qmix", "--mac=multi_module_mac", "--am_model=base_am", "--t_max=300"]
     run = train([*SMALL, *words, f"--local_results_path={tmp_path}", *TASK]).folder

@@ -189,6 +189,7 @@ def test_a_model_without_weights_has_features_and_nothing_to_train(pool: Path) -
     assert set(state_of(training.saved())) == {"generator"}
 
 
+@pytest.mark.long
 def test_a_recurrent_model_of_ones_own_is_trained_through_time(pool: Path) -> None:
     rollout = make_rollout(words(pool, own(TrainedEcho)))
     learner, model = learner_of(rollout), team_of(rollout).model

@@ -57,6 +57,7 @@ def gradients(outputs, weights, leaves):
     return torch.autograd.grad((outputs * weights).sum(), leaves, allow_unused=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(AGENTS))
 @given(steps=sizes, rows=sizes, inputs=sizes, actions=sizes, dueling=st.booleans(), seed=seeds)
 def test_unrolling_equals_stepping_in_values_and_gradients(

@@ -170,6 +170,7 @@ def test_the_random_selector_covers_all_that_exists() -> None:
     assert set(found.tolist()) == {0, 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", ["mean", "max"])
 @pytest.mark.parametrize("mode", ["optimistic", "conservative"])
 @pytest.mark.parametrize("feature", ["latent", "both"])
@@ -199,6 +200,7 @@ def test_selection_equals_a_brute_force_loop_over_steps_and_candidates(
             assert int(chosen[row]) == case.slot(b, t + 1 + int(ahead[row]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("target", ["same", "next"])
 @pytest.mark.parametrize("feature", ["latent", "both"])
@@ -322,20 +324,22 @@ def prior(pool: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(pool, folder, "--learner=am_learner", "--run_name=prior")
 
 
+@pytest.mark.long
 def test_pretraining_saves_a_prior_that_has_learned(prior: Path) -> None:
     assert (prior / "models" / "last" / "iql_omg" / "vae.th").is_file()
     records = [r for r in read_metrics(prior / "metrics.jsonl") if "prior_recon" in r]
     assert records[-1]["prior_recon"] < records[0]["prior_recon"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("feature", ["latent", "decoded", "both"])
 def test_the_stages_run_one_after_the_other_and_resume_exactly(
     pool: Path, prior: Path, tmp_path: Path, feature: str
 ) -> None:
     more = [f"--init_param_path={prior}", f"--subgoal_feature={feature}"]
-    whole = run(pool, tmp_path, *more, "--run_name=whole")
-    run(pool, tmp_path, *more, "--run_name=half", "--t_max=300")
-    half = run(pool, tmp_path, *more, "--run_name=half", "--resume", "--t_max=500")
+    whole = run(pool, tmp_path, *more, "--run_name=whole", "--t_max=250")
+    run(pool, tmp_path, *more, "--run_name=half", "--t_max=150")
+    half = run(pool, tmp_path, *more, "--run_name=half", "--resume", "--t_max=250")
     for name in ("agent", "vae", "cvae", "cond_rnn", "fc"):
         mine, theirs = (
             load_tensors(path / "models" / "last" / "iql_omg" / f"{name}.th")
@@ -354,6 +358,7 @@ def theirs_prior(run_folder: Path) -> dict[str, torch.Tensor]:
     return state
 
 
+@pytest.mark.long
 def test_the_three_original_commands_work_one_after_the_other(tmp_path: Path) -> None:
     common = [*SMALL, f"--local_results_path={tmp_path}", *TASK]
     common += ["--subgoal_dim=8", "--am_hidden_dim=64", "--prior_min_accuracy=0"]
@@ -369,6 +374,7 @@ def test_the_three_original_commands_work_one_after_the_other(tmp_path: Path) ->
     assert names <= {path.name for path in saved.iterdir()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alg", ["d3qn_omg", "iql_omg_tuned"])
 def test_the_presets_run_through_both_stages(pool: Path, tmp_path: Path, alg: str) -> None:
     common = [*SMALL, f"--config={alg}", f"--opponent_pool={pool}", "--prior_min_accuracy=0"]
@@ -400,6 +406,7 @@ def test_a_fixed_step_beyond_the_horizon_is_refused(pool: Path) -> None:
         make_rollout(words(pool, "--subgoal_mode=fixed", "--subgoal_fixed_k=5"))
 
 
+@pytest.mark.long
 def test_a_refused_prior_cannot_be_loaded_by_the_agent(pool: Path, tmp_path: Path) -> None:
     common = [f"--local_results_path={tmp_path}", "--prior_min_accuracy=0.99"]
     with pytest.raises(OmgError, match="decodes only"):
@@ -414,6 +421,7 @@ def test_a_prior_that_has_learned_nothing_is_refused(pool: Path, tmp_path: Path)
         train([*words(pool, *common, "--learner=am_learner", "--run_name=prior")])
 
 
+@pytest.mark.long
 def test_a_collapsed_prior_is_refused_with_the_weight_to_lower(pool: Path, tmp_path: Path) -> None:
     with pytest.raises(OmgError, match="prior_kl_weight=10"):
         run(

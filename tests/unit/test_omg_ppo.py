@@ -173,6 +173,7 @@ def test_another_opponent_model_is_refused_before_anything_is_built(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", ["ppo_omg", "ppo_omg_tuned"])
 def test_prior_and_agent_train_in_a_row_and_resume_exactly(
     pool: Path, tmp_path: Path, config: str

@@ -17,6 +17,7 @@ from omg.opponents.pool import OpponentPool
 from .test_mixed_teams import CPU, SMALL, TASK, collect, make_rollout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("env_steps", [0, 10**6], ids=["mixed", "annealed"])
 @pytest.mark.parametrize("policy", ["rnn", "mlp", "idv_rnn"])
 def test_an_update_equals_one_that_unrolls_anew_for_every_part(

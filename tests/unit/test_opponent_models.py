@@ -213,6 +213,7 @@ def test_what_a_model_draws_while_learning_goes_on_from_the_saved_state(pool: Pa
     assert torch.equal(ahead, same)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", TRAINED_BY_4AM)
 def test_every_model_trains_saves_and_resumes_exactly(
     pool: Path, tmp_path: Path, model: str
@@ -220,9 +221,9 @@ def test_every_model_trains_saves_and_resumes_exactly(
     def run(*more: str) -> Path:
         return Path(train(words(pool, model, f"--local_results_path={tmp_path}", *more)).folder)
 
-    whole = run("--run_name=whole")
-    half = run("--run_name=half", "--t_max=300")
-    run("--run_name=half", "--resume", "--t_max=500")
+    whole = run("--run_name=whole", "--t_max=250")
+    half = run("--run_name=half", "--t_max=150")
+    run("--run_name=half", "--resume", "--t_max=250")
     files = ["agent.th"] + (["base_am.th"] if model == "base_am" else [])
     for name in files:
         mine, theirs = (
@@ -239,6 +240,7 @@ def test_a_checkpoint_with_another_opponent_model_is_refused(pool: Path, tmp_pat
         train(words(pool, "control_am", *common, "--evaluate", f"--checkpoint_path={made}"))
 
 
+@pytest.mark.long
 def test_a_continued_opponent_model_is_not_initialised_anew(pool: Path, tmp_path: Path) -> None:
     common = [f"--local_results_path={tmp_path}"]
     made = Path(train(words(pool, "base_am", *common, "--run_name=a")).folder)

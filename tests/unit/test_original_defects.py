@@ -178,6 +178,7 @@ def logged(run: Path, name: str) -> list[float]:
 # --- 1: stored inference -----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_1_stored_inference_reaches_the_learner_for_every_step(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +244,7 @@ def test_4_with_the_state_as_observation_the_prior_learns_from_every_filled_slot
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("game", ["odd", "foraging"])
 def test_4_with_the_state_as_observation_both_stages_train(workshop: Workshop, game: str) -> None:
     words = getattr(workshop, game)(*SUBGOALS, "--obs_is_state")
@@ -303,6 +305,7 @@ def test_5_the_update_of_the_condition_is_that_of_a_loop_through_all_steps(
 # --- 6: sizes ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["state", "opponents"])
 def test_6_the_whole_chain_runs_with_sizes_nobody_thought_of(
     workshop: Workshop, source: str
@@ -343,6 +346,7 @@ def moments(run: Path) -> Mapping[int, Mapping[str, torch.Tensor]]:
     return dict(state)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["naive", "subgoals"])
 def test_7_weights_and_moments_of_an_opponent_model_go_on_from_a_checkpoint(
     workshop: Workshop, model: str
@@ -365,6 +369,7 @@ def test_7_weights_and_moments_of_an_opponent_model_go_on_from_a_checkpoint(
         assert state["step"] > 1
 
 
+@pytest.mark.long
 def test_7_the_loss_of_an_opponent_model_does_not_jump(workshop: Workshop) -> None:
     """Neither within a run nor where a second one goes on from the first."""
     words = [*agent_words(workshop, "naive"), "--am_lr=0.01", "--updates_per_episode=3"]
@@ -382,6 +387,7 @@ def test_7_the_loss_of_an_opponent_model_does_not_jump(workshop: Workshop) -> No
 # --- 8: no extra episodes ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_8_no_step_is_made_beside_training_and_tests(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +422,7 @@ def test_8_no_step_is_made_beside_training_and_tests(
     assert steps[-1] in made.values()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("model", "learner"), [("naive", QLearner), ("subgoals", OMGLearner)])
 def test_8_the_opponent_model_learns_from_the_policys_own_batch(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, model: str, learner: type[Any]
@@ -461,6 +468,7 @@ def test_8_the_opponent_model_learns_from_the_policys_own_batch(
 # --- 9: runners, tests, padding ----------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["naive", "subgoals"])
 def test_9_tests_leave_training_alone_whatever_their_interval(
     workshop: Workshop, model: str
@@ -473,6 +481,7 @@ def test_9_tests_leave_training_alone_whatever_their_interval(
     assert logged(rarely, "loss") == logged(often, "loss")
 
 
+@pytest.mark.long
 def test_9_worker_processes_give_the_same_training(workshop: Workshop) -> None:
     words = [*agent_words(workshop, "naive"), "--t_max=120", "--n_workers=2"]
     here = workshop.run([*words, "--runner=batch"])
@@ -585,6 +594,7 @@ def imports(path: Path) -> Iterator[str]:
             yield node.module.split(".")[0]
 
 
+@pytest.mark.long
 def test_10_every_imported_package_is_declared() -> None:
     brought_by = metadata.packages_distributions()
     known = declared(without="dev")

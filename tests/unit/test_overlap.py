@@ -223,6 +223,7 @@ def test_without_collect_ahead_no_collector_is_started(
         run(tmp_path, "--collect_ahead=1")
 
 
+@pytest.mark.long
 def test_a_policy_that_acts_at_random_gives_the_very_run_it_gives_without(tmp_path: Path) -> None:
     """What is played does not depend on weights then, so all numbers have to be the same: steps,
     episodes, updates, losses, and when tests are made and models are saved."""
@@ -237,6 +238,7 @@ def test_a_policy_that_acts_at_random_gives_the_very_run_it_gives_without(tmp_pa
     assert last["t_env"] in range(700, 703)
 
 
+@pytest.mark.long
 def test_a_policy_that_learned_plays_differently_with_older_weights(
     reference: Path, tmp_path: Path
 ) -> None:
@@ -244,6 +246,7 @@ def test_a_policy_that_learned_plays_differently_with_older_weights(
     assert records(run(tmp_path, "--collect_ahead=1")) != records(reference)
 
 
+@pytest.mark.long
 def test_neither_side_s_speed_changes_the_result(
     reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +283,7 @@ def stopped_and_resumed(folder: Path, at: int, *words: str) -> Path:
     return run(folder, *words, "--resume")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "at", [3, 402, 405, 408]
 )  # before the first and in the midst of hand-overs
@@ -289,6 +293,7 @@ def test_a_stopped_and_resumed_run_equals_one_that_never_stopped(
     assert_same(reference, stopped_and_resumed(tmp_path, at, "--collect_ahead=2"))
 
 
+@pytest.mark.long
 def test_a_game_that_cannot_be_copied_continues_equally_from_a_resume_state(
     tmp_path: Path,
 ) -> None:
@@ -309,6 +314,7 @@ def test_a_game_that_cannot_be_copied_continues_equally_from_a_resume_state(
     assert_same(whole, run(tmp_path, *words, "--run_name=cut", "--resume", small=small))
 
 
+@pytest.mark.long
 def test_a_finished_run_goes_on_with_a_larger_t_max(reference: Path, tmp_path: Path) -> None:
     words = ("--collect_ahead=2", "--run_name=half", "--save_model_interval=10000")
     run(tmp_path, *words, "--t_max=500")
@@ -317,6 +323,7 @@ def test_a_finished_run_goes_on_with_a_larger_t_max(reference: Path, tmp_path: P
     assert all(torch.equal(whole[name], longer[name]) for name in whole)
 
 
+@pytest.mark.long
 def test_a_team_learns_a_game_of_one_step(tmp_path: Path) -> None:
     game = ["--env-config=matrix_game", "--env_args.payoff=[[0, 1, 2], [1, 2, 3], [2, 3, 8]]"]
     folder = run(
@@ -330,6 +337,7 @@ def test_a_team_learns_a_game_of_one_step(tmp_path: Path) -> None:
     assert tests[-1] == 8.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["d3qn_omg", "iql_omg, prior", "d3qn_liam", "qtran", "iql_idv"])
 def test_off_policy_algorithms_of_every_kind_run(name: str, tmp_path: Path) -> None:
     runs = Runs(tmp_path)
@@ -408,6 +416,7 @@ def test_a_failure_that_explains_itself_is_told_as_it_is(
     assert str(caught.value) == "The reward is NaN. Mend it."
 
 
+@pytest.mark.long
 def test_a_collector_that_makes_no_step_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,6 +434,7 @@ def test_a_collector_that_makes_no_step_is_noticed(
         run(tmp_path, "--collect_ahead=1", "--worker_timeout=0.5")
 
 
+@pytest.mark.long
 def test_a_long_hand_over_is_no_hanging_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

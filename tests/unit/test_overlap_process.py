@@ -22,6 +22,8 @@ from .small_runs import assert_same, records
 from .test_worker_env import alive, no_new_memory, shared_memory_files, wait_until_gone
 from .threaded_collector import SETTINGS, SMALL, run, use_threads
 
+pytestmark = pytest.mark.long
+
 FAULTY = """
 import multiprocessing, os, time
 from tests.unit.counter_game import CounterEnv

@@ -79,6 +79,7 @@ def moments(count: int) -> ModelRows:
     )
 
 
+@pytest.mark.long
 def test_the_example_learns_where_the_others_stand_and_what_they_do() -> None:
     torch.manual_seed(0)
     model = build_model(settings(f"--am_model={EXAMPLE}"), SPEC)
@@ -174,6 +175,7 @@ def test_a_model_that_could_not_be_used_or_saved_is_refused(
         build_model(config, SPEC)
 
 
+@pytest.mark.long
 def test_the_example_trains_saves_resumes_exactly_and_is_evaluated(
     pool: Path, tmp_path: Path
 ) -> None:

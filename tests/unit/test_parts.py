@@ -352,6 +352,7 @@ def run(folder: Path, *words: str) -> Path:
     return Path(train([*small, f"--local_results_path={folder}", *words]).folder)
 
 
+@pytest.mark.long
 def test_a_run_with_parts_of_ones_own_is_saved_and_goes_on_with_their_settings(
     tmp_path: Path,
 ) -> None:

@@ -273,6 +273,7 @@ NESTED = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(NESTED)
 def test_words_give_back_exactly_the_settings(settings: dict[str, Any]) -> None:
     settings.pop("agent", None)  # an alias
@@ -309,6 +310,7 @@ def differing(plan: Plan, other: Plan) -> set[str]:
     return {key for key in {*one, *two} if one.get(key) != two.get(key)}
 
 
+@pytest.mark.long
 def test_a_changed_setting_changes_the_step_and_all_that_depends_on_it(
     plan: Plan, tmp_path: Path
 ) -> None:
@@ -324,6 +326,7 @@ def test_a_changed_setting_changes_the_step_and_all_that_depends_on_it(
     assert differing(plan, other) == {"priors/tuned", *AGENTS[:2], "crossplay", "report"}
 
 
+@pytest.mark.long
 def test_places_and_what_is_only_shown_do_not_change_fingerprints(
     plan: Plan, tmp_path: Path
 ) -> None:
@@ -614,6 +617,7 @@ def began(calls: list[list[Any]]) -> list[str]:
     return [name for _, what, name, *_ in calls if what == "begin"]
 
 
+@pytest.mark.long
 def test_all_steps_run_in_order_and_not_more_than_allowed_at_a_time(
     small: Plan, go: Callable[..., list[list[Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -643,6 +647,7 @@ def test_all_steps_run_in_order_and_not_more_than_allowed_at_a_time(
     assert not list((small.out / "logs").glob("*.pid"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("code", "kind"), [(1, RunFailedError), (2, OmgError)])
 def test_a_failing_run_stops_the_others_in_good_order(
     small: Plan, go: Callable[..., list[list[Any]]], code: int, kind: type[OmgError]
@@ -674,6 +679,7 @@ def test_a_run_ended_from_outside_is_said_to_be_resumable(
     assert PipelineState(small).records["opponents/iql-s1"].status == "started"
 
 
+@pytest.mark.long
 def test_redo_removes_and_repeats_only_what_changed(
     small: Plan, go: Callable[..., list[list[Any]]], tmp_path: Path
 ) -> None:
@@ -690,6 +696,7 @@ def test_redo_removes_and_repeats_only_what_changed(
     assert go(other) == []
 
 
+@pytest.mark.long
 def test_a_half_written_crossplay_is_made_anew(
     small: Plan, go: Callable[..., list[list[Any]]]
 ) -> None:
@@ -732,6 +739,7 @@ def test_the_folder_is_recorded_before_the_run_starts(
         go(small)
 
 
+@pytest.mark.long
 def test_a_crash_between_moving_and_removing_leaves_nothing_half_removed(
     small: Plan, go: Callable[..., list[list[Any]]]
 ) -> None:

@@ -26,6 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("episodes", "used"), [(12, 12), (10, 9), (3, 3)])
 def test_fine_tuning_of_a_policy_uses_whole_waves_and_each_episode_once(
     root: Path, monkeypatch: pytest.MonkeyPatch, episodes: int, used: int
@@ -48,6 +49,7 @@ def test_fine_tuning_of_a_policy_uses_whole_waves_and_each_episode_once(
     assert all(size % (episodes // waves) == 0 for size in sizes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("word", "told"),
     [

@@ -525,6 +525,7 @@ for run in sys.argv[2:]:
 """
 
 
+@pytest.mark.long
 def test_processes_that_add_at_once_lose_no_member(tmp_path: Path) -> None:
     runs = [str(make_run(tmp_path, f"run{k}", seed=k)) for k in range(12)]
     command = [sys.executable, "-c", ADDER, str(tmp_path / "pool")]

@@ -280,6 +280,7 @@ def test_nothing_has_moved_at_the_first_step_and_something_has_at_the_second() -
     assert 0.0 < more["clip_fraction"] < 1.0
 
 
+@pytest.mark.long
 def test_the_clip_holds_the_policy_back() -> None:
     """Many epochs on one batch: the tighter the clip, the nearer the policy stays."""
     batch = some_episodes(3)
@@ -352,6 +353,7 @@ def test_standardised_advantages_have_mean_zero_and_deviation_one_over_transitio
 # --- invariances -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @settings(max_examples=12)
 @given(extra=st.integers(1, 5), garbage=st.booleans(), seed=st.integers(0, 50))
 def test_padding_changes_neither_metrics_nor_weights(extra: int, garbage: bool, seed: int) -> None:
@@ -371,6 +373,7 @@ def test_padding_changes_neither_metrics_nor_weights(extra: int, garbage: bool, 
     torch.testing.assert_close(weights(learners[0]), weights(learners[1]), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 @settings(max_examples=8)
 @given(seed=st.integers(0, 30))
 def test_agents_that_change_places_teach_the_same(seed: int) -> None:
@@ -496,6 +499,7 @@ def play(mac: BasicMAC, rng: np.random.Generator, *, ending: str, common: bool) 
     return batch
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["terminated", "truncated"])
 @pytest.mark.parametrize(
     ("alg", "words"),
@@ -537,6 +541,7 @@ def copied(state: dict[str, Any]) -> dict[str, Any]:
     return torch.utils._pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, state)
 
 
+@pytest.mark.long
 def test_a_continued_learner_makes_the_same_next_update() -> None:
     """Networks, statistics, both optimisers and the shuffling are in the state."""
     words = ("--ppo_minibatches=2", "--batch_size=8")
@@ -602,6 +607,7 @@ def seated(
     return learner, mac, [f.episodes for f in collect(rollout, 30)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("critic", ["ac", "cv"])
 @pytest.mark.parametrize("policy", ["rnn", "mlp", "idv_rnn"])
 def test_the_learning_agent_learns_its_own_seat_only(pool: Path, policy: str, critic: str) -> None:
@@ -679,6 +685,7 @@ def test_all_epochs_see_the_features_from_before_the_model_learned(
     assert "am_loss" in metrics
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("alg", "words"),
     [
@@ -710,6 +717,7 @@ def test_a_learning_agent_continues_exactly_and_its_files_fit(
             assert torch.equal(a, b)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alg", ["ppo", "ppo_am"])
 def test_a_run_among_scripted_others_that_was_resumed_equals_one_that_was_not(
     pool: Path, tmp_path: Path, alg: str

@@ -240,6 +240,7 @@ def test_a_restored_snapshot_continues_bit_for_bit() -> None:
         PredatorPreyEnv(args=args, n_copies=4).restore(snapshot)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "args",
     [
@@ -360,6 +361,7 @@ def test_a_contact_flashes() -> None:
     assert [count - 2 for count in polygons] == [bool(frame.contacts) for frame in frames]
 
 
+@pytest.mark.long
 def test_pictures_are_arrays_and_show_differences() -> None:
     env = make()
     picture = env.render()
@@ -372,6 +374,7 @@ def test_pictures_are_arrays_and_show_differences() -> None:
     assert to_rgb(frames[0], scale=0.5).shape[0] == 261
 
 
+@pytest.mark.long
 def test_an_episode_is_drawn_as_moving_svg_and_gif(tmp_path: Path) -> None:
     states, rewards, args = episode()
     env = PredatorPreyEnv(args=args, n_copies=1)

@@ -38,6 +38,7 @@ def write_run(root: Path, seed: int, last: float, *, done: bool = True) -> None:
         (run / "done").touch()
 
 
+@pytest.mark.long
 def test_the_table_has_finished_runs_only_with_students_interval(tmp_path: Path) -> None:
     for seed, last in ((1, 1.0), (2, 2.0)):
         write_run(tmp_path, seed, last)

@@ -32,6 +32,7 @@ def test_the_critic_of_the_agents_view_sees_the_present_too(pool: Path) -> None:
     assert torch.equal(inputs, team.policy.inputs.packed(episodes))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["none_am", "liam_am"])
 def test_a_member_that_is_fed_the_present_plays_as_it_did_when_it_learned(
     pool: Path,  # noqa: F811

@@ -69,6 +69,7 @@ def naive(folder: Path, pool: omg.Pool) -> omg.Run:
     )
 
 
+@pytest.mark.long
 def test_importing_omg_imports_neither_torch_nor_numpy_and_shows_its_names() -> None:
     code = (
         "import sys, omg\n"
@@ -137,6 +138,7 @@ class Coin:
         pass
 
 
+@pytest.mark.long
 def test_an_environment_may_be_given_as_a_class(tmp_path: Path) -> None:
     settings = {**SMALL, "env_args": {}, "local_results_path": str(tmp_path)}
     run = omg.train("iql", env=Coin, **settings)
@@ -244,6 +246,7 @@ def test_a_game_that_was_reset_is_forgotten(team: omg.Run, naive: omg.Run) -> No
         assert played[0] == played[1]
 
 
+@pytest.mark.long
 def test_wrong_shapes_and_seats_are_refused_in_a_sentence(team: omg.Run, naive: omg.Run) -> None:
     agent = omg.load(team.folder)
     with pytest.raises(omg.OmgError, match=r"the observations: expected the shape \(3, \d+\)"):
@@ -339,6 +342,7 @@ def test_sampling_can_be_repeated(team: omg.Run) -> None:
 # --- pools, evaluation ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_agents_are_evaluated_and_compared_in_python(
     naive: omg.Run, pool: omg.Pool, tmp_path: Path
 ) -> None:

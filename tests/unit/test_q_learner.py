@@ -61,6 +61,7 @@ def learned_values(mac: BasicMAC, learner: QLearner) -> np.ndarray:
         return torch.stack(joint, -1).reshape(2, 2, 2).numpy()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("padded", [False, True], ids=["even", "padded"])
 @pytest.mark.parametrize("ending", ["terminated", "truncated"])
 @pytest.mark.parametrize("alg", ["iql", "vdn", "qmix"])
@@ -90,6 +91,7 @@ def test_values_of_the_two_state_game_are_those_solved_by_hand(
     np.testing.assert_allclose(values, expected, atol=0.06)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words", [["--dueling"], ["--double_q=False"], ["--target_update_tau=0.1"]]
 )
@@ -108,6 +110,7 @@ def test_variants_reach_the_values_solved_by_hand(words: list[str]) -> None:
     )
 
 
+@pytest.mark.long
 def test_recurrent_agent_with_rmsprop_reaches_the_values_solved_by_hand() -> None:
     _, mac, learner = make("--lr=0.003", "--target_update_interval=10", alg="vdn")
     rng = np.random.default_rng(1)
@@ -195,6 +198,7 @@ def test_whole_sequence_targets_loss_and_gradient_equal_a_slow_per_step_referenc
         torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 @given(extra=st.integers(1, 5), garbage=st.booleans(), seed=st.integers(0, 100))
 def test_padding_changes_neither_loss_nor_gradient(extra: int, garbage: bool, seed: int) -> None:
     batch = mdps.episodes(

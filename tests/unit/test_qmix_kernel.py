@@ -37,6 +37,7 @@ def both(
     return list(zip(ours, theirs, strict=True))
 
 
+@pytest.mark.long
 @given(
     agents=st.integers(1, 9),
     state_dim=st.integers(1, 50),

@@ -306,6 +306,7 @@ def test_each_loss_reaches_only_what_it_is_for(arch: str, policy_model: str) -> 
 # --- invariances ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @settings(max_examples=12)
 @given(
     extra=st.integers(1, 5),
@@ -339,8 +340,9 @@ def test_padding_changes_neither_loss_nor_gradient(
 def test_the_joint_value_of_the_paper_does_not_depend_on_the_order_of_agents(
     order: list[int], seed: int
 ) -> None:
+    torch.manual_seed(seed)  # the weights, too; so many that not all paths of an action are dead
     generator = torch.Generator().manual_seed(seed)
-    shape = {"n_agents": 4, "state_dim": 3, "embed_dim": 8, "n_actions": 5, "feature_dim": 6}
+    shape = {"n_agents": 4, "state_dim": 3, "embed_dim": 32, "n_actions": 5, "feature_dim": 6}
     state = torch.randn(7, 3, generator=generator)
     features = torch.randn(7, 4, 6, generator=generator)
     actions = torch.randint(5, (7, 4), generator=generator)
@@ -373,6 +375,7 @@ def test_the_update_does_not_depend_on_the_order_of_alike_agents() -> None:
 # --- values, checkpoints, refusals ----------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arch", "ending"), [("qtran_paper", "truncated"), ("coma_critic", "terminated")]
 )
@@ -441,6 +444,7 @@ def test_a_mixer_of_pymarl_fits() -> None:
     learner.networks()["mixer"].load_state_dict(theirs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_run_is_resumed_exactly_and_its_model_is_loaded(arch: str, tmp_path: Path) -> None:
     words = [

@@ -81,6 +81,7 @@ lengths_of_batches = st.lists(
 )
 
 
+@pytest.mark.long
 @given(capacity=st.integers(1, 6), inserts=lengths_of_batches)
 def test_the_ring_holds_exactly_the_newest_episodes(capacity, inserts):
     buffer, episodes = new_buffer(capacity), Episodes()
@@ -247,6 +248,7 @@ def test_memory_is_taken_only_as_episodes_arrive():
     assert resident_bytes() - before < 2**26
 
 
+@pytest.mark.long
 @given(inserts=lengths_of_batches, later=lengths_of_batches, capacity=st.integers(1, 6))
 def test_a_restored_buffer_continues_as_if_nothing_had_happened(inserts, later, capacity):
     first, second, episodes = new_buffer(capacity), new_buffer(capacity), Episodes()

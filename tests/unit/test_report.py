@@ -135,6 +135,7 @@ def page_of(*folders: Path, **options: str) -> Page:
 # --- numbers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
     found = read_crossplay(folder / "crossplay.json")
     tables = [t for t in page.tables if t.caption == "Results per method and side of the pool"]
@@ -162,6 +163,7 @@ def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
     assert {"Steps per episode", "Food collected"} <= set(head)
 
 
+@pytest.mark.long
 def test_it_says_which_differences_exclude_zero(folder: Path, page: Page) -> None:
     rows = [
         row
@@ -284,6 +286,7 @@ def test_opponents_are_listed_with_their_side(page: Page) -> None:
     assert rows[1][5] == "0.800"  # the last test of opponents/iql-s1
 
 
+@pytest.mark.long
 def test_the_command_trains_with_the_same_settings(folder: Path) -> None:
     for run in collect([folder]).agents:
         words = shlex.split(command(run))
@@ -472,6 +475,7 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
+@pytest.mark.long
 def test_a_large_study_stays_below_three_megabytes(tmp_path: Path) -> None:
     names = (*(f"Method {i}" for i in range(7)), "OMG a")
     shape = Shape(methods=names, seeds=3, seen=20, unseen=30, tests=320)
@@ -522,6 +526,7 @@ def test_replays_alone_are_enough(tmp_path: Path) -> None:
     assert "Recorded episodes" in page.text
 
 
+@pytest.mark.long
 def test_one_method_is_compared_with_the_defaults(tmp_path: Path) -> None:
     write_pipeline(tmp_path, Shape(methods=("OMG tuned",), seeds=2, tests=4))
     page = page_of(tmp_path)
@@ -531,6 +536,7 @@ def test_one_method_is_compared_with_the_defaults(tmp_path: Path) -> None:
     assert ["subgoal_dim", "16", "64"] in rows
 
 
+@pytest.mark.long
 def test_one_seed_has_no_band_and_says_so(tmp_path: Path) -> None:
     write_pipeline(tmp_path, Shape(seeds=1, tests=4))
     text = render(collect([tmp_path]))
@@ -573,6 +579,7 @@ def test_a_run_given_twice_is_counted_once(tmp_path: Path) -> None:
     assert len(collect([tmp_path, tmp_path / "d3qn-s1"]).agents) == 1
 
 
+@pytest.mark.long
 def test_runs_are_called_as_the_crossplay_calls_them(tmp_path: Path) -> None:
     shape = Shape(methods=("D3QN", "Control"), seeds=1, tests=3)
     write_pipeline(tmp_path, shape)
@@ -589,6 +596,7 @@ def test_team_runs_without_own_returns_show_the_teams(tmp_path: Path) -> None:
     assert collect([tmp_path]).metric == "test_return_mean"
 
 
+@pytest.mark.long
 def test_the_chosen_metric_comes_first(folder: Path) -> None:
     page = page_of(folder, metric="test_ep_length_mean")
     assert next(iter(page.data)) == "curve-test-ep-length-mean-data"

@@ -205,6 +205,7 @@ def test_a_team_acts_as_its_unrolled_values_say(pool: Path) -> None:
     assert torch.equal(best, batch["actions"][:, :-1, :3])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alg", ["iql", "iql_idv", "vdn", "qmix", "qtran", "coma", "ippo", "mappo"])
 def test_every_team_learner_trains_one_role_and_leaves_the_others_alone(
     pool: Path, alg: str, tmp_path: Path
@@ -270,6 +271,7 @@ def test_a_model_is_told_the_others_by_role(pool: Path) -> None:
     assert torch.equal(ordered[:, -1], agents[:, 3])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alg", ["ppo_omg", "ppo_liam", "ppo_oracle", "iql_am"])
 def test_one_agent_trains_beside_other_roles(pool: Path, alg: str, tmp_path: Path) -> None:
     words = [f"--config={alg}", f"--opponent_pool={pool}", f"--local_results_path={tmp_path}"]
@@ -350,6 +352,7 @@ def test_a_role_needs_a_pool(alg: str) -> None:
         rollout_of(f"--config={alg}", "--learning_role=predator")
 
 
+@pytest.mark.long
 def test_every_seat_of_every_role_learns_where_nobody_else_plays(tmp_path: Path) -> None:
     rollout = rollout_of("--config=iql_am")
     mac = rollout.mac
@@ -374,6 +377,7 @@ def test_every_seat_of_every_role_learns_where_nobody_else_plays(tmp_path: Path)
     )
 
 
+@pytest.mark.long
 def test_a_policy_of_one_role_is_not_loaded_into_another(pool: Path, tmp_path: Path) -> None:
     words = ["--config=iql", f"--opponent_pool={pool}", f"--local_results_path={tmp_path}"]
     run = train([*GAME, *words, "--learning_role=predator"]).folder

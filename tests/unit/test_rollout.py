@@ -108,6 +108,7 @@ def test_common_reward_is_the_sum_of_the_agents_rewards() -> None:
         torch.testing.assert_close(mine["reward"].sum(-1, keepdim=True), ours["reward"])
 
 
+@pytest.mark.long
 def test_worker_processes_give_the_same_episodes_as_one_process() -> None:
     here = make_rollout(make_batched("foraging", KEY, n_copies=4))
     workers = WorkerVectorEnv(factory=BatchFactory("foraging", KEY), n_copies=4, n_workers=2)

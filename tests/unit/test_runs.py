@@ -18,6 +18,8 @@ from omg.cli.train import train
 from omg.experiment.output import read_metrics
 from omg.storage.files import load_tensors
 
+pytestmark = pytest.mark.long
+
 SMALL = [
     *("--config=qmix", "--env-config=foraging", "--t_max=1500", "--batch_size=8"),
     *("--test_nepisode=6", "--test_interval=500", "--batch_size_run=4", "--quiet"),

@@ -65,17 +65,20 @@ def failed_checks(name: str) -> dict[str, str]:
     return {result.name: result.detail for result in results if not result.ok}
 
 
+@pytest.mark.long
 def test_the_adapter_keeps_the_contract(standin: Any) -> None:  # noqa: F811
     standin.chance = False
     assert failed_checks("sc2") == {}
 
 
+@pytest.mark.long
 def test_with_chance_in_the_game_only_single_episodes_cannot_be_repeated(
     standin: Any,  # noqa: F811
 ) -> None:
     assert failed_checks("sc2").keys() == {"snapshot"}
 
 
+@pytest.mark.long
 def test_the_adapter_of_smacv2_keeps_the_contract(standin: Any) -> None:  # noqa: F811
     standin.chance = False
     assert failed_checks("smacv2") == {}
@@ -330,6 +333,7 @@ def test_a_hanging_reset_is_tried_again(
     assert play(env)[2]["restarts"] == 1
 
 
+@pytest.mark.long
 def test_a_slow_answer_within_the_time_is_no_failure(
     make: Any,
     standin: Any,  # noqa: F811

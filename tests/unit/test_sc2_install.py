@@ -46,6 +46,7 @@ def test_without_the_package_the_error_says_what_to_install_and_what_runs_withou
     assert "--env-config=foraging" in text
 
 
+@pytest.mark.long
 def test_the_command_line_refuses_with_exit_code_2(
     nothing: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,8 @@ from omg.experiment.output import read_metrics
 
 from .sc2_game import standin  # noqa: F401 - a fixture
 
+pytestmark = pytest.mark.long
+
 SHORT = (
     *("--t_max=150", "--test_interval=100", "--test_nepisode=2", "--torch_threads=1"),
     *("--batch_size=2", "--runner_log_interval=50", "--use_tensorboard=False"),

@@ -314,6 +314,7 @@ def test_players_who_want_the_same_cell_take_turns_instead_of_blocking_each_othe
     raise AssertionError("not finished within 20 steps")
 
 
+@pytest.mark.long
 @given(
     name=st.sampled_from(sorted(SCRIPTS)),
     seed=st.integers(0, 10_000),

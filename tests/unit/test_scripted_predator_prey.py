@@ -257,6 +257,7 @@ def contacts(predators: str, prey: str, **args: Any) -> tuple[float, float]:
     return float(step.info["collisions"].mean()), float(step.info["survival"].mean())
 
 
+@pytest.mark.long
 def test_hunters_catch_more_than_random_predators() -> None:
     """Against random prey: 4.7 contacts for chase, 0.4 for random."""
     random, _ = contacts("random", "random")
@@ -264,6 +265,7 @@ def test_hunters_catch_more_than_random_predators() -> None:
         assert contacts(name, "random")[0] > max(at_least, 3 * random), name
 
 
+@pytest.mark.long
 def test_prey_that_flees_survives_longer_and_is_touched_less_than_random_prey() -> None:
     """Before three chasing predators: first touched at step 19 and 13, 1.6 and 4.7 contacts."""
     touched, survived = contacts("chase", "random")

@@ -193,6 +193,7 @@ def test_a_restored_snapshot_continues_bit_for_bit() -> None:
             other.restore(snapshot)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "args", [{}, {"n_agents": 1, "max_cycles": 9}, {"n_agents": 5, "local_ratio": 0.0}]
 )
@@ -283,6 +284,7 @@ def test_a_covered_landmark_has_a_halo_and_a_collision_flashes() -> None:
         assert svg.count("<polygon") == 3 + stars
 
 
+@pytest.mark.long
 def test_pictures_are_arrays_and_show_differences() -> None:
     picture = make().render()
     assert picture.dtype == np.uint8
@@ -293,6 +295,7 @@ def test_pictures_are_arrays_and_show_differences() -> None:
     assert to_rgb(frames[0], dark=True).mean() < 100 < to_rgb(frames[0]).mean()
 
 
+@pytest.mark.long
 def test_an_episode_is_drawn_as_moving_svg_and_gif(tmp_path: Path) -> None:
     states, rewards, _, args = episode()
     env = SpreadEnv(args=args, n_copies=1)

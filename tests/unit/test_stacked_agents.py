@@ -66,6 +66,7 @@ def line_ups(draw):
     return count, torch.tensor(draw(st.lists(members, min_size=rows, max_size=rows)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hidden_dim", [BY_TORCH, BY_KERNEL])
 @pytest.mark.parametrize(("name", "dueling"), KINDS)
 @given(line_up=line_ups(), seed=st.integers(0, 2**32 - 1))
@@ -83,6 +84,7 @@ def test_every_row_is_computed_by_its_member(name, dueling, hidden_dim, line_up,
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.long
 @needs_compiler
 @pytest.mark.parametrize("dueling", [False, True])
 @given(
@@ -205,6 +207,7 @@ def test_gradients_of_inputs_pass_through_a_frozen_stack(hidden_dim):
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [0, 1, 3, 9])
 @pytest.mark.parametrize(("name", "dueling"), KINDS)
 def test_the_width_of_the_grid_changes_no_value(monkeypatch, name, dueling, width):
@@ -331,6 +334,7 @@ def test_no_rows_give_no_rows(name, dueling):
     assert after.shape == (0, stack.carry_dim)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["rnn", "mlp"])
 @given(line_up=line_ups(), seed=st.integers(0, 2**32 - 1))
 def test_permuted_rows_give_permuted_outputs(name, line_up, seed):

@@ -103,6 +103,7 @@ GAMES = [
 # --- prior -> agent, checkpoint_path -----------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("word", "told", "remedy"), SETTINGS)
 @pytest.mark.parametrize("stage", ["prior", "agent"])
 def test_other_settings_are_named_with_the_checkpoint_and_the_remedy(
@@ -137,6 +138,7 @@ def test_hidden_agent_levels_are_another_meaning_where_the_widths_agree(stages: 
     assert "obs_dim" not in text
 
 
+@pytest.mark.long
 def test_a_prior_of_other_levels_is_used_and_noted(
     stages: Stages, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -265,6 +267,7 @@ def test_opponents_of_another_environment_are_refused(stages: Stages, tmp_path: 
     assert f"{run}/models/40 was trained on env=matrix" in text
 
 
+@pytest.mark.long
 def test_files_that_do_not_tell_what_their_observations_mean_are_taken(
     stages: Stages, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ streams = st.builds(
 )
 
 
+@pytest.mark.long
 @given(streams)
 def test_finished_episodes_are_those_a_plain_list_would_hold(stream):
     staging, recorder = new_pair(stream)
@@ -133,6 +134,7 @@ def test_finished_episodes_are_those_a_plain_list_would_hold(stream):
     assert finished or stream.p_drop > 0
 
 
+@pytest.mark.long
 @given(streams, st.integers(0, 20))
 def test_a_restored_staging_continues_in_the_middle_of_its_episodes(stream, steps):
     staging, recorder = new_pair(stream)

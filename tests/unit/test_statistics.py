@@ -82,6 +82,7 @@ def test_one_seed_against_one_opponent_has_no_width() -> None:
     assert (found.iqm.low, found.iqm.high) == (0.4, 0.4)
 
 
+@pytest.mark.long
 def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     rng = np.random.default_rng(7)
     covered = np.zeros(2)

@@ -342,6 +342,7 @@ def whole_file(tmp_path_factory: pytest.TempPathFactory, *, zipped: bool) -> byt
     return path.read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_truncated_file_of_weights_is_refused_wherever_it_ends(
     tmp_path_factory: pytest.TempPathFactory, zipped: bool

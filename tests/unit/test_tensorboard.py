@@ -72,6 +72,7 @@ class PowerCutError(Exception):
     """The end of a run that can save nothing more."""
 
 
+@pytest.mark.long
 def test_a_resumed_run_shows_no_event_twice_and_misses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ def records_of_tests(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in r.items() if k != "wall_s"} for r in found]
 
 
+@pytest.mark.long
 def test_tests_of_a_training_run_explore_by_the_steps_it_has_made(tmp_path: Path) -> None:
     words = ("--epsilon_finish=0.0", "--epsilon_anneal_time=80", "--test_interval=100")
     explored = records_of_tests(trained(tmp_path, *words, "--test_greedy=False").folder)
@@ -193,6 +194,7 @@ def pictures(run_folder: Path) -> dict[str, str]:
     return {p.name: p.read_text() for p in (run_folder / "replays").glob("*.svg")}
 
 
+@pytest.mark.long
 def test_an_evaluation_and_its_replays_explore_as_little_as_the_trained_step(
     explorer: Path, tmp_path: Path
 ) -> None:
@@ -203,6 +205,7 @@ def test_an_evaluation_and_its_replays_explore_as_little_as_the_trained_step(
     assert pictures(explored.folder) == pictures(greedy.folder)
 
 
+@pytest.mark.long
 def test_an_evaluation_explores_with_the_epsilon_of_the_loaded_step(
     explorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +222,7 @@ def test_an_evaluation_explores_with_the_epsilon_of_the_loaded_step(
     assert seen == [60, 60]
 
 
+@pytest.mark.long
 def test_replays_of_a_training_run_explore_as_little_as_its_last_step(tmp_path: Path) -> None:
     words = ("--epsilon_finish=0.0", "--epsilon_anneal_time=100", "--save_replay")
     words += ("--replay_episodes=1",)
@@ -457,11 +461,13 @@ def stay(env: WorkerVectorEnv) -> Any:
     return env.step(np.ones((4, 2), np.int64))
 
 
+@pytest.mark.long
 def test_n_workers_is_how_many_processes_there_are() -> None:
     with hosted("--n_workers=3") as env:
         assert len(env.worker_pids) == 3
 
 
+@pytest.mark.long
 def test_on_worker_failure_stop_ends_with_the_first_lost_worker() -> None:
     with hosted("--n_workers=2", "--on_worker_failure=stop") as env:
         os.kill(env.worker_pids[1], signal.SIGKILL)
@@ -469,6 +475,7 @@ def test_on_worker_failure_stop_ends_with_the_first_lost_worker() -> None:
             stay(env)
 
 
+@pytest.mark.long
 def test_on_worker_failure_restart_goes_on_max_worker_restarts_times() -> None:
     with hosted("--n_workers=2", "--on_worker_failure=restart", "--max_worker_restarts=2") as env:
         for _ in range(2):
@@ -479,6 +486,7 @@ def test_on_worker_failure_restart_goes_on_max_worker_restarts_times() -> None:
             stay(env)
 
 
+@pytest.mark.long
 def test_worker_timeout_is_how_long_a_silent_worker_is_waited_for() -> None:
     with hosted("--n_workers=1", "--worker_timeout=1.5") as env:
         os.kill(env.worker_pids[0], signal.SIGSTOP)
@@ -505,6 +513,7 @@ def once() -> str:
     return f"env_args.fault_seed={seed}"
 
 
+@pytest.mark.long
 def test_a_run_ends_or_goes_on_after_a_crash_as_on_worker_failure_says(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -516,6 +525,7 @@ def test_a_run_ends_or_goes_on_after_a_crash_as_on_worker_failure_says(
     assert "(2 of" not in caplog.text
 
 
+@pytest.mark.long
 def test_a_run_that_crashes_in_every_episode_ends_after_max_worker_restarts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -688,6 +698,7 @@ def test_save_model_false_and_resume_interval_0_write_nothing(tmp_path: Path) ->
     assert not (folder / "resume").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 4])
 def test_replay_episodes_is_how_many_replays_are_written(count: int, tmp_path: Path) -> None:
     words = ("--save_replay", f"--replay_episodes={count}", "--t_max=60")
@@ -700,6 +711,7 @@ def test_replay_episodes_is_how_many_replays_are_written(count: int, tmp_path: P
 READ_BY_THE_LOADER: dict[str, str] = {}
 
 
+@pytest.mark.long
 def test_every_key_of_the_configuration_is_read_somewhere() -> None:
     package = Path(next(iter(omg.__path__)))
     read: set[str] = set()

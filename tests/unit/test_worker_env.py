@@ -22,6 +22,8 @@ from omg.envs.workers import WorkerVectorEnv
 from omg.types import OmgError, RunFailedError
 from tests.unit.counter_game import CounterEnv
 
+pytestmark = pytest.mark.long
+
 CRASH = partial(operator.truediv, 1, 0)
 HANG = partial(time.sleep, 1000)
 EXIT = partial(os._exit, 3)
