@@ -15,9 +15,8 @@ from typing import Any
 
 from omg.config.schema import Config
 from omg.envs.registry import environment_versions
-from omg.storage.files import RunFolder, read_json, write_text
+from omg.storage.files import RUN, RunFolder, read_json, write_text
 
-FILE = "run.json"
 PACKAGES = ("torch", "numpy", "lbforaging", "mpe2", "pettingzoo", "gymnasium", "rware", "smac")
 
 
@@ -75,7 +74,7 @@ def provenance(config: Config) -> dict[str, Any]:
 
 def record_session(folder: RunFolder, config: Config) -> None:
     """Note that the run begins or goes on, here and now."""
-    path = folder.path / FILE
+    path = folder.path / RUN
     known = read_json(path) if path.is_file() else {}
     sessions = known.get("sessions")
     session = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **provenance(config)}
@@ -85,9 +84,3 @@ def record_session(folder: RunFolder, config: Config) -> None:
         "sessions": [*(sessions if isinstance(sessions, list) else []), session],
     }
     write_text(path, json.dumps(content, indent=2) + "\n")
-
-
-def run_id(folder: RunFolder) -> str:
-    """The run's identity; empty for runs of older versions."""
-    path = folder.path / FILE
-    return str(read_json(path).get("id", "")) if path.is_file() else ""

@@ -21,6 +21,7 @@ from omg.envs.registry import environment_versions
 from omg.experiment.checks import check_memory, sanity_check
 from omg.experiment.learning import EffectiveNumbers, Learning
 from omg.experiment.output import MetricLogger, RunConsole, ScalarSink, human_bytes
+from omg.experiment.provenance import record_session
 from omg.experiment.trained import load_optimiser, model_meta
 from omg.experiment.training import Parts, TrainingLoop
 from omg.learners import LEARNERS
@@ -269,6 +270,7 @@ class Run:
         loop = TrainingLoop(self.parts, folder=self.folder, console=self.console)
         if resume_state is not None:
             self._continue(loop, resume_state)
+        record_session(self.folder, config)
         loop.logger = MetricLogger(
             self.folder.metrics,
             tensorboard=self.folder.path / "tb" if config.use_tensorboard else None,
@@ -301,6 +303,7 @@ class Run:
     def evaluate(self) -> RunResult:
         """Test the model of checkpoint_path, and save replays if asked to."""
         self._header("Evaluating")
+        record_session(self.folder, self.config)
         logger = MetricLogger(self.folder.metrics, sinks=self._sinks)
         self._cleanup.callback(logger.close)
         step = self._loaded_step

@@ -14,7 +14,13 @@ from omg.experiment.sacred import go_recorded
 from omg.experiment.saved import SavedRun
 from omg.experiment.training import RunInterrupted
 from omg.registry import import_path_of
-from omg.storage.files import RunFolder, create_run_folder, find_run_to_resume
+from omg.storage.files import (
+    RunFolder,
+    create_run_folder,
+    find_run_to_resume,
+    remove_leftovers,
+)
+from omg.storage.locks import release_lock, take_lock
 from omg.types import OmgError, RunFailedError
 
 # What may differ between a run and its continuation; everything else would change its result.
@@ -73,7 +79,12 @@ def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
 def execute(config: Config, resumed: RunFolder | None = None) -> RunResult:
     """Carry out a run in a new folder, or continue the one that is given."""
     folder = resumed or create_run_folder(config)
+    lock = folder.path / ".lock"
+    held = take_lock(
+        lock, lambda who: f"{folder.path} is being trained by {who}. Wait for it, or end it."
+    )
     try:
+        remove_leftovers(folder.path)
         # Everything that can be refused is refused before Sacred records a run.
         with Run(config, folder) as run:
             state = folder.load_resume() if resumed else None
@@ -90,4 +101,5 @@ def execute(config: Config, resumed: RunFolder | None = None) -> RunResult:
             ) from stop
         raise
     finally:
+        release_lock(lock, held)
         folder.discard_if_unused()

@@ -18,7 +18,8 @@ from omg.learners import LEARNERS, Learner
 from omg.opponents.lineups import LineUp
 from omg.runners.assembly import make_controller
 from omg.storage.files import load_tensors, read_json
-from omg.storage.models import META, holds_models, load_checked, saved_steps
+from omg.storage.models import META, holds_models, load_checked, read_meta, saved_steps
+from omg.storage.sums import check_finite, check_sums
 from omg.types import EnvSpec, OmgError
 
 
@@ -50,8 +51,7 @@ def read_run(folder: str | os.PathLike[str], which: str = "last") -> TrainedRun:
             "(init_param_path)."
         )
     model = _model_folder(folder, which)
-    meta = read_json(model / META) if (model / META).is_file() else {}
-    return TrainedRun(folder, config, model, meta)
+    return TrainedRun(folder, config, model, read_meta(model))
 
 
 def _model_folder(run: Path, which: str) -> Path:
@@ -92,8 +92,12 @@ def load_optimiser(folder: Path, learner: Learner, config: Config) -> None:
     path = folder / "opt.th"
     if not path.is_file():
         return
+    if (folder / META).is_file():
+        check_sums(folder, [path.name])
+    moments = load_tensors(path)
+    check_finite(moments, path)
     try:
-        learner.load_optimiser_state(load_tensors(path))
+        learner.load_optimiser_state(moments)
     except (ValueError, KeyError, TypeError) as error:
         meta = read_json(folder / META) if (folder / META).is_file() else {}
         raise OmgError(

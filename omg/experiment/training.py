@@ -248,6 +248,7 @@ class TrainingLoop:
     def _save(self, name: str) -> None:
         parts = self.parts
         meta = {**parts.meta, "env_steps": self.counters.env_steps, **self._found}
+        meta["run"] = self.folder.id
         save_models(
             self.folder.models / name,
             networks=parts.learner.networks(),

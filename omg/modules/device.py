@@ -3,8 +3,10 @@ compiler on first use and kept."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import fcntl
 import functools
 import hashlib
 import logging
@@ -67,16 +69,67 @@ def _headers(source: Path) -> list[Path]:
     return sorted(source.parent.glob("*.h"))
 
 
-def _compile(compiler: str, source: Path, target: Path, flags: tuple[str, ...]) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, suffix=".so")
-    os.close(handle)
+def _private(path: Path) -> bool:
+    """Whether only this user can have written a file or folder."""
+    found = path.lstat()
+    own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return own and not found.st_mode & 0o022 and not path.is_symlink()
+
+
+def _folder() -> Path:
+    """Where libraries are kept: a folder of this user's alone, or else one for this process."""
+    folder = _cache()
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
+            folder.chmod(0o700)
+        if _private(folder):
+            return folder
+    return _temporary_folder()
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    made = tempfile.mkdtemp(prefix="omg-kernels-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)
+
+
+def _sum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _intact(target: Path) -> bool:
+    """Whether a kept library is this user's own and as it was compiled: a library that is cut off
+    would end the process without a word."""
+    noted = target.with_suffix(".sha256")
     try:
-        command = [compiler, *flags, str(source), "-o", name]
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-        os.replace(name, target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+        if not (_private(target) and _private(noted)):
+            return False
+        return _sum(target) == noted.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _compile(compiler: str, source: Path, target: Path, flags: tuple[str, ...]) -> None:
+    """One process at a time compiles; the others wait and take what it made."""
+    with (target.parent / f"{target.stem}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _intact(target):
+            return
+        handle, name = tempfile.mkstemp(dir=target.parent, suffix=".so")
+        os.close(handle)
+        try:
+            command = [compiler, *flags, str(source), "-o", name]
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+            Path(name).chmod(0o700)
+            noted = Path(f"{name}.sum")
+            noted.touch(mode=0o600)
+            noted.write_text(_sum(Path(name)), encoding="utf-8")
+            os.replace(noted, target.with_suffix(".sha256"))
+            os.replace(name, target)
+        finally:
+            Path(name).unlink(missing_ok=True)
 
 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
@@ -108,8 +161,8 @@ def load_library(source_name: str) -> tuple[ctypes.CDLL | None, str]:
         texts = [path.read_text(encoding="utf-8") for path in (source, *_headers(source))]
         parts = [*texts, version, _cpu(), " ".join(flags)]
         key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
-        target = _cache() / f"{source.stem}-{key}.so"
-        if not target.exists():
+        target = _folder() / f"{source.stem}-{key}.so"
+        if not _intact(target):
             _compile(compiler, source, target, flags)
         if openmp:
             ctypes.CDLL(str(openmp), mode=ctypes.RTLD_GLOBAL)

@@ -18,14 +18,13 @@ from omg.opponents.players import PlayerGroup, Players, ScriptGroup, SingleGroup
 from omg.opponents.pool import OpponentPool, PoolMember
 from omg.policies.inputs import InputSettings
 from omg.policies.policy import Policy
-from omg.storage.files import read_json
 from omg.storage.models import (
-    META,
     OBS_FORMAT,
     UNSAID,
     find_model_folder,
     load_networks,
     other_meaning,
+    read_meta,
 )
 from omg.types import EnvSpec, OmgError
 
@@ -192,8 +191,7 @@ def _team_policy(config: Config, name: str, spec: EnvSpec, device: torch.device)
     own = Config.model_validate({**config.as_dict(), **config.team_algs[name]})
     folder = team_folder(config, name)
     inside = f"{name}/" if (folder / name / "agent.th").is_file() else ""
-    if (folder / META).is_file():
-        meta = read_json(folder / META)
+    if meta := read_meta(folder):
         _check_env(str(folder), str(meta.get("env", config.env)), config)
         described = meta.get("policy", {})
         policy = frozen_policy(described, config=own, spec=spec, device=device, who=str(folder))

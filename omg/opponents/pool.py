@@ -17,10 +17,9 @@ from omg.opponents.lineups import LineupMode, draw_heldout, draw_lineups
 from omg.opponents.pool_intake import (
     candidates,
     check_fits,
+    check_source,
     copy_member,
-    played_files,
     read_weights,
-    sha256_of,
     wanted_steps,
 )
 from omg.opponents.pool_manifest import (
@@ -38,6 +37,7 @@ from omg.opponents.scripts import env_of_script, scripted_game
 from omg.registry import nearest
 from omg.storage.files import writing
 from omg.storage.models import load_networks
+from omg.storage.sums import sha256_of
 from omg.types import OmgError
 
 __all__ = [
@@ -254,8 +254,8 @@ class OpponentPool:
         and weights that cannot be read."""
         for number, (member, source) in enumerate(found):
             check_fits(member, [other for other, _ in found[:number]], self.path)
-            for path in played_files(source) if source is not None else ():
-                read_weights(path)
+            if source is not None:
+                check_source(source)
 
     def _change(self, change: Callable[[tuple[PoolMember, ...]], tuple[PoolMember, ...]]) -> None:
         """Apply a change to what is on disk now, so that nobody else's change is lost."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -22,8 +21,9 @@ from omg.opponents.pool_manifest import (
     check_same_game,
     member_folder,
 )
-from omg.storage.files import checked, load_tensors, new_folder, read_json
-from omg.storage.models import META, OBS_FORMAT, OF_PLAYERS, UNSAID, saved_steps
+from omg.storage.files import checked, load_tensors, new_folder
+from omg.storage.models import META, OBS_FORMAT, OF_PLAYERS, UNSAID, read_meta, saved_steps
+from omg.storage.sums import check_finite, check_sums, sha256_of, write_sums
 from omg.types import OmgError
 
 THIRDS = ("early", "middle", "final")
@@ -77,7 +77,7 @@ def weights_in(source: Path) -> Path:
     among others, if that can take any seat; its opponent model's files lie beside it."""
     if (source / WEIGHTS).is_file():
         return source / WEIGHTS
-    meta = read_json(source / META) if (source / META).is_file() else {}
+    meta = read_meta(source)
     weights = source / str(meta.get("algorithm")) / WEIGHTS
     if not weights.is_file():
         if list(source.glob("*/vae.th")):
@@ -128,7 +128,7 @@ def _step_folder(word: str, steps: Sequence[int], run_folder: Path) -> str:
 def _member_of(source: Path, run: str, word: str) -> PoolMember:
     if not (source / META).is_file():
         raise OmgError(f"{source} has no {META}, so nothing is known of it. Use a run of omg.")
-    meta = read_json(source / META)
+    meta = read_meta(source)
     steps = int(source.name) if source.name.isdecimal() else meta.get("env_steps")
     content = {
         "id": f"{run}-{steps}",
@@ -182,6 +182,7 @@ def copy_member(member: PoolMember, source: Path, pool: Path) -> PoolMember:
         for path in played_files(source):
             shutil.copyfile(path, part / path.name)
         shutil.copyfile(source / META, part / META)
+        write_sums(part)
         hashes = {path.stem: sha256_of(path) for path in sorted(part.glob("*.th"))}
         return replace(member, sha256=hashes.pop(Path(WEIGHTS).stem), model=hashes)
 
@@ -192,17 +193,18 @@ def played_files(source: Path) -> list[Path]:
     return [path for path in sorted(weights.parent.glob("*.th")) if path.name not in NOT_PLAYED]
 
 
+def check_source(source: Path) -> None:
+    """Refuse a checkpoint whose files are not as they were saved, or hold no weights."""
+    played = played_files(source)
+    check_sums(source, [path.relative_to(source).as_posix() for path in played])
+    for path in played:
+        read_weights(path)
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """A network's weights, and nothing else."""
     state = load_tensors(path, advice="Use another checkpoint.")
     if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
         raise OmgError(f"{path} holds no network's weights. Use another checkpoint.")
+    check_finite(state, path)
     return dict(state)
-
-
-def sha256_of(path: Path) -> str:
-    """The hash of a file."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise OmgError(f"{path} cannot be read: {error.strerror}. Restore it.") from error

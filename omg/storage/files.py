@@ -22,9 +22,12 @@ from pydantic import TypeAdapter, ValidationError
 from omg.config.loader import dump, read_yaml
 from omg.config.schema import Config
 from omg.registry import nearest
+from omg.storage.sums import check_sums, write_sums
 from omg.types import OmgError, RunFailedError
 
 T = TypeVar("T")
+
+RUN = "run.json"  # a run's identity, and what it was made with
 
 
 @contextlib.contextmanager
@@ -64,6 +67,33 @@ def new_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left half-written below a folder. A complete folder that was
+    being replaced at that moment gets its name back."""
+    for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
+        found = re.fullmatch(r"\.(.+)\.(part|old)-(\d+)", path.name)
+        if found is None or _is_alive(int(found[3])):
+            continue
+        name = path.with_name(found[1])
+        with contextlib.suppress(OSError):
+            if found[2] == "old" and not name.exists():
+                path.rename(name)
+            elif path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file in one go."""
     temporary = path.with_name(f".{path.name}.part-{os.getpid()}")
@@ -92,7 +122,7 @@ def save_tensors(path: Path, content: Any) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OmgError(f"{path} is damaged ({error}). Use another checkpoint.") from error
     if not isinstance(content, dict):
         raise OmgError(f"{path} is damaged (no mapping inside). Use another checkpoint.")
@@ -175,6 +205,12 @@ class RunFolder:
         return self.path / "config.yaml"
 
     @property
+    def id(self) -> str:
+        """What tells this run from all others (run.json); empty for runs of older versions."""
+        path = self.path / RUN
+        return str(read_json(path).get("id", "")) if path.is_file() else ""
+
+    @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
@@ -201,6 +237,7 @@ class RunFolder:
         older = self.resume_steps()
         with new_folder(self.resume / str(env_steps)) as part:
             save_tensors(part / "state.pt", dict(state))
+            write_sums(part, run=self.id)
         for step in older:
             if step != env_steps:
                 shutil.rmtree(self.resume / str(step), ignore_errors=True)
@@ -209,10 +246,13 @@ class RunFolder:
         steps = self.resume_steps()
         if not steps:
             raise OmgError(
-                f"{self.path} has no resume state. It ended before resume_interval; start it anew."
+                f"{self.path} has no resume state. It ended before resume_interval; start it again."
             )
         path = self.resume / str(steps[-1]) / "state.pt"
         advice = f"The run cannot be continued; checkpoint_path={self.path} loads its weights."
+        noted = check_sums(path.parent, [path.name], advice=advice)
+        if self.id and noted.get("run", self.id) != self.id:
+            raise OmgError(f"{path} is the resume state of another run. {advice}")
         state = load_tensors(path, advice=advice)
         if not isinstance(state, dict):
             raise OmgError(f"{path} is not a resume state. {advice}")
@@ -220,7 +260,7 @@ class RunFolder:
 
     def discard_if_unused(self) -> None:
         """Remove the folder of a run that failed before it did anything, to free its name."""
-        if [path.name for path in self.path.iterdir()] == [self.config.name]:
+        if {path.name for path in self.path.iterdir()} <= {self.config.name, RUN}:
             shutil.rmtree(self.path, ignore_errors=True)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from omg.config.loader import shipped_defaults
 from omg.config.schema import mark_of, marked
 from omg.storage.files import load_tensors, new_folder, read_json, save_tensors
+from omg.storage.sums import check_finite, check_sums, write_sums
 from omg.types import OmgError
 
 META = "meta.json"
@@ -34,6 +35,15 @@ def save_models(
             save_tensors(file, network.state_dict())
         save_tensors(part / "opt.th", dict(optimiser))
         (part / META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+        write_sums(part)
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """What stands beside weights, as it was saved; empty where there is nothing (PyMARL's)."""
+    if not (folder / META).is_file():
+        return {}
+    check_sums(folder, [META])
+    return read_json(folder / META)
 
 
 def saved_steps(models: Path) -> list[int]:
@@ -139,9 +149,9 @@ def check_meta(
 ) -> dict[str, Any]:
     """Compare what the weights were trained with to what this run would feed them, apart from the
     settings in `without`; what meta.json says, or nothing where there is none (PyMARL's)."""
-    if not (folder / META).is_file():
+    found = read_meta(folder)
+    if not found:
         return {}
-    found = read_json(folder / META)
     if found.get("env") != wanted["env"]:
         raise OmgError(
             f"{folder} was trained on env={found.get('env')}, this run uses env={wanted['env']}. "
@@ -193,9 +203,12 @@ def load_networks(folder: Path, networks: Mapping[str, nn.Module]) -> None:
     for name in networks:
         if not (folder / f"{name}.th").is_file():
             raise OmgError(f"{folder / name}.th does not exist. {_what_is_there(folder)}")
+    if (folder / META).is_file():
+        check_sums(folder, [f"{name}.th" for name in networks])
     states: dict[str, Any] = {}
     for name, network in networks.items():
         state = load_tensors(folder / f"{name}.th")
+        check_finite(state, folder / f"{name}.th")
         current = network.state_dict()
         if not isinstance(state, Mapping) or state.keys() != current.keys():
             keys = list(state) if isinstance(state, Mapping) else [f"one {type(state).__name__}"]

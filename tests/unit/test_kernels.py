@@ -275,7 +275,7 @@ def test_sizes_that_do_not_add_up_never_reach_the_kernel(sizes: list[int]) -> No
     [
         ({"OMG_KERNELS": "0"}, "switched off"),
         ({"CC": "no-such-compiler", "PATH": "/nonexistent"}, "no C compiler"),
-        ({"OMG_CACHE": "/dev/null/cache"}, "could not be built"),
+        ({"CC": "false"}, "could not be built"),
     ],
 )
 def test_without_the_kernel_torch_does_the_work_and_says_why(
@@ -320,3 +320,59 @@ def test_a_changed_header_compiles_the_kernel_anew(
         library, _ = load_library.__wrapped__("tiny.c")
         assert library is not None
         assert library.number() == number
+
+
+# --- what is kept ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OMG_CACHE", str(tmp_path))
+    return tmp_path / "omg-marl"
+
+
+def load_again() -> tuple[object, str]:
+    return load_library.__wrapped__("optimiser.c")
+
+
+def kept(cache: Path) -> Path:
+    (found,) = cache.glob("optimiser-*.so")
+    return found
+
+
+@needs_compiler
+def test_kept_libraries_are_this_users_alone(cache: Path) -> None:
+    assert load_again()[0] is not None
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert not kept(cache).stat().st_mode & 0o022
+
+
+@needs_compiler
+@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "writable", "no sum", "link"])
+def test_a_library_that_may_not_be_ours_is_compiled_again(cache: Path, damage: str) -> None:
+    load_again()
+    path = kept(cache)
+    good = path.read_bytes()
+    path.unlink()  # this process has it open
+    path.write_bytes({"cut": good[:4096], "empty": b""}.get(damage, good))
+    path.chmod(0o777 if damage == "writable" else 0o700)
+    if damage == "foreign":
+        path.write_bytes(good + b"x")
+    elif damage == "no sum":
+        path.with_suffix(".sha256").unlink()
+    elif damage == "link":
+        other = cache / "elsewhere"
+        path.rename(other)
+        path.symlink_to(other)
+    assert load_again()[0] is not None
+    assert not path.is_symlink()
+    assert path.read_bytes() == good
+    assert not path.stat().st_mode & 0o022
+
+
+@needs_compiler
+def test_a_folder_that_cannot_be_ours_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMG_CACHE", "/dev/null/cache")
+    assert load_again()[0] is not None

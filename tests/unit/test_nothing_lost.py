@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,9 @@ import torch
 
 import omg
 from omg.envs.foraging.env import ForagingEnv
+from omg.storage.files import RunFolder, remove_leftovers
+from omg.storage.locks import release_lock, take_lock
+from omg.storage.sums import write_sums
 from omg.types import RunFailedError, TimeStep
 
 SMALL = {
@@ -78,11 +84,141 @@ def test_a_state_that_is_not_this_runs_is_refused_and_overwrites_nothing(
 ) -> None:
     run = runs / "qmix"
     torch.save(damaged_states(runs)[kind], state_of(run))
+    write_sums(state_of(run).parent, run=RunFolder(run).id)
     before = files_of(run)
     with pytest.raises(omg.OmgError) as refused:
         omg.train(resume=run, t_max=48)
     assert "checkpoint_path" in str(refused.value)
     assert files_of(run) == before
+
+
+# --- checksums -----------------------------------------------------------------------------------
+
+
+def flip(path: Path, at: float) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[int(at * (len(content) - 1))] ^= 1 << 4
+    path.write_bytes(content)
+
+
+FILES = ("agent.th", "mixer.th", "opt.th", "meta.json")
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, 0.5, 0.7, 1.0])
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_of_a_model_is_refused_by_name(runs: Path, name: str, at: float) -> None:
+    path = runs / "qmix" / "models" / "last" / name
+    flip(path, at)
+    settings = {**SMALL, "run_name": "new", "local_results_path": str(runs)}
+    with pytest.raises(omg.OmgError, match=rf"last/{name} is damaged or was changed"):
+        omg.train("qmix", "foraging", checkpoint_path=path.parent, **settings)
+    if name in ("agent.th", "meta.json"):
+        with pytest.raises(omg.OmgError, match=rf"last/{name} is damaged or was changed"):
+            omg.load(runs / "qmix")
+    assert not (runs / "new").exists()
+
+
+@pytest.mark.parametrize("at", [0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+def test_a_flipped_bit_of_a_resume_state_is_refused_by_name(runs: Path, at: float) -> None:
+    path = state_of(runs / "qmix")
+    flip(path, at)
+    with pytest.raises(omg.OmgError, match=r"state\.pt is damaged or was changed"):
+        omg.train(resume=runs / "qmix", t_max=48)
+
+
+def test_the_state_of_another_run_of_the_same_kind_is_refused(runs: Path, tmp_path: Path) -> None:
+    settings = {**SMALL, "run_name": "twin", "local_results_path": str(runs)}
+    omg.train("qmix", "foraging", seed=7, **settings)
+    for name in ("state.pt", "sha256.json"):
+        shutil.copy(state_of(runs / "twin").with_name(name), state_of(runs / "qmix").parent)
+    with pytest.raises(omg.OmgError, match="is the resume state of another run"):
+        omg.train(resume=runs / "qmix", t_max=48)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused_by_name(runs: Path, value: float) -> None:
+    path = runs / "qmix" / "models" / "last" / "agent.th"
+    weights = torch.load(path, weights_only=True)
+    weights["rnn.weight_hh"][0, 0] = value
+    torch.save(weights, path)
+    write_sums(path.parent)
+    with pytest.raises(omg.OmgError, match=r"agent\.th: rnn\.weight_hh holds numbers that are not"):
+        omg.load(runs / "qmix")
+
+
+def test_a_model_without_checksums_loads_with_one_remark(
+    runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (runs / "qmix" / "models" / "last" / "sha256.json").unlink()
+    for _ in range(2):
+        omg.load(runs / "qmix")
+    told = [record.getMessage() for record in caplog.records if "checksums" in record.getMessage()]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', '{"files": {"agent.th": 1}}'])
+def test_damaged_checksums_are_refused(runs: Path, text: str) -> None:
+    (runs / "qmix" / "models" / "last" / "sha256.json").write_text(text)
+    with pytest.raises(omg.OmgError, match=r"sha256\.json is damaged"):
+        omg.load(runs / "qmix")
+
+
+# --- locks and left-overs ------------------------------------------------------------------------
+
+
+def test_a_run_that_is_being_trained_is_not_trained_twice(runs: Path) -> None:
+    run = runs / "qmix"
+    held = take_lock(run / ".lock", str)
+    try:
+        with pytest.raises(omg.OmgError, match=rf"is being trained by process {os.getpid()} on"):
+            omg.train(resume=run, t_max=48)
+    finally:
+        release_lock(run / ".lock", held)
+    omg.train(resume=run, t_max=48)
+    assert not (run / ".lock").exists()
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(runs: Path) -> None:
+    (runs / "qmix" / ".lock").write_text("process 1 on elsewhere\n")
+    omg.train(resume=runs / "qmix", t_max=48)
+
+
+def test_what_killed_processes_left_is_removed_and_what_they_replaced_comes_back(
+    runs: Path,
+) -> None:
+    run = runs / "qmix"
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (run / "models" / f".24.part-{ended.pid}").mkdir()
+    (run / f".config.yaml.part-{ended.pid}").touch()
+    alive = run / "models" / f".x.part-{os.getpid()}"
+    alive.mkdir()
+    (run / "models" / "last").rename(run / "models" / f".last.old-{ended.pid}")
+    remove_leftovers(run)
+    assert (run / "models" / "last" / "agent.th").is_file()
+    assert [path.name for path in (run / "models").glob(".*")] == [alive.name]
+    assert not list(run.glob(".config*"))
+
+
+# --- provenance ----------------------------------------------------------------------------------
+
+
+def test_a_run_says_what_it_was_made_with_and_every_continuation_too(runs: Path) -> None:
+    run = runs / "qmix"
+    first = json.loads((run / "run.json").read_text())
+    (session,) = first["sessions"]
+    assert session["packages"]["torch"] == version("torch")
+    assert session["python"] == platform.python_version()
+    assert isinstance(session["kernels"], bool)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    if head.returncode == 0:
+        assert session["commit"].partition("+")[0] == head.stdout.strip()
+    omg.train(resume=run, t_max=48)
+    again = json.loads((run / "run.json").read_text())
+    assert again["id"] == first["id"]
+    assert len(again["sessions"]) == 2
+    assert omg.load(run).run.meta["run"] == first["id"]
 
 
 # --- signals -------------------------------------------------------------------------------------

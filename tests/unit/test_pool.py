@@ -22,6 +22,7 @@ from omg.modules.agents.networks import RNNAgent
 from omg.opponents import pool as pool_module
 from omg.opponents.pool import OpponentPool, PoolMember, draw_heldout, draw_lineups
 from omg.storage.models import save_models
+from omg.storage.sums import write_sums
 from omg.types import OmgError
 
 META: dict[str, Any] = {
@@ -113,7 +114,8 @@ def test_a_reopened_pool_has_the_members_and_their_very_weights(tmp_path: Path) 
     state = pool.check_weights(found)
     assert state.keys() == network.state_dict().keys()
     assert all(torch.equal(state[key], value) for key, value in network.state_dict().items())
-    assert sorted(path.name for path in pool.folder(found).iterdir()) == ["agent.th", "meta.json"]
+    files = sorted(path.name for path in pool.folder(found).iterdir())
+    assert files == ["agent.th", "meta.json", "sha256.json"]
     assert not [path for path in pool.path.rglob("*") if path.name.startswith(".")]
 
 
@@ -247,6 +249,8 @@ def test_weights_are_looked_at_before_they_are_taken_in(tmp_path: Path) -> None:
     (run / "models" / "500" / "agent.th").write_bytes(b"PK not weights")
     assert "agent.th" in refusal(pool.add_run, run)
     torch.save([1, 2], run / "models" / "500" / "agent.th")
+    assert "was changed since it was saved" in refusal(pool.add_run, run)
+    write_sums(run / "models" / "500")
     assert "no network's weights" in refusal(pool.add_run, run)
     assert OpponentPool.open(pool.path).members() == ()
 
@@ -267,6 +271,7 @@ def test_a_meta_file_that_tells_too_little_is_refused(
     meta = json.loads(path.read_text())
     change(meta)
     path.write_text(json.dumps(meta))
+    write_sums(path.parent)
     text = refusal(OpponentPool.create(tmp_path / "pool").add_run, tmp_path / "run")
     assert words in text
     assert "meta.json" in text
@@ -435,7 +440,7 @@ def test_an_agent_brings_its_opponent_model_with_it_and_nothing_that_playing_doe
     (found,) = pool.members()
     assert found.policy["am_model"] == am_model
     assert sorted(found.model) == MODELS[am_model]
-    names = {"agent.th", "meta.json", *(f"{name}.th" for name in MODELS[am_model])}
+    names = {"agent.th", "meta.json", "sha256.json", *(f"{name}.th" for name in MODELS[am_model])}
     assert {path.name for path in pool.folder(found).iterdir()} == names
     for name in MODELS[am_model]:
         source = run / "models" / "100" / "d3qn" / f"{name}.th"
@@ -499,6 +504,7 @@ def test_the_only_seat_of_a_role_is_every_seat_of_it(
     meta = json.loads(path.read_text())
     meta["policy"]["roles"], meta["seat_roles"] = ["prey"], ["predator", "predator", *seats]
     path.write_text(json.dumps(meta))
+    write_sums(path.parent)
     if fine:
         assert pool.add_run(run)[0].roles == ("prey",)
     else:

@@ -85,6 +85,7 @@ def test_a_model_folder_holds_weights_optimiser_and_meta_and_nothing_else(tmp_pa
         "models/100/agent.th",
         "models/100/opt.th",
         "models/100/meta.json",
+        "models/100/sha256.json",
     }
     fresh = nn.Linear(3, 2)
     load_networks(tmp_path / "models" / "100", {"agent": fresh})
@@ -302,6 +303,7 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     save(tmp_path / "5")
     with pytest.raises(OmgError, match=r"holds weight, bias; expected weight_ih.*policy_model"):
         load_networks(tmp_path / "5", {"agent": nn.GRUCell(3, 2)})
+    (tmp_path / "5" / "sha256.json").unlink()  # as an older version would have left it
     save_tensors(tmp_path / "5" / "agent.th", [1, 2])
     with pytest.raises(OmgError, match="holds one list; expected"):
         load_networks(tmp_path / "5", {"agent": nn.Linear(3, 2)})
@@ -474,6 +476,7 @@ def test_a_missing_or_damaged_resume_state_is_told(tmp_path: Path) -> None:
     state.write_bytes(state.read_bytes()[:-30])
     with pytest.raises(OmgError, match=f"checkpoint_path={tmp_path} loads its weights"):
         run.load_resume()
+    (state.parent / "sha256.json").unlink()
     save_tensors(state, [1])
     with pytest.raises(OmgError, match="is not a resume state"):
         run.load_resume()
