@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -80,13 +79,13 @@ def _chosen(env: str, words: Sequence[str], policy: str = "") -> Choice:
     """The environment that is named, or else the one that the run `policy` plays."""
     from omg.catalogue import choose, choose_of_run, split_words
     from omg.catalogue.play import is_run
-    from omg.types import OmgError
+    from omg.types import OmgError, user_path
 
     name, rest = split_words([word for word in (env, *words) if word])
     if name:
         return choose(name, rest)
     if policy and is_run(policy):
-        return choose_of_run(Path(policy).expanduser(), rest)
+        return choose_of_run(user_path(policy), rest)
     raise OmgError("No environment is named. 'omg envs list' shows all.")
 
 
@@ -203,12 +202,12 @@ def envs_play(
 ) -> None:
     """Play episodes and show them: omg envs play predator_prey --policy=chase [with key=value …]"""
     from omg.catalogue.play import play
-    from omg.types import OmgError
+    from omg.types import OmgError, user_path
 
     if text and out:
         raise OmgError(f"--text writes nothing into --out={out}. Leave out one of them.")
     choice = _chosen(env, context.args, policy)
-    folder = None if text else Path(out or "play").expanduser()
+    folder = None if text else user_path(out or "play")
     _print_played(play(choice, policy, episodes=episodes, seed=seed, out=folder))
 
 

@@ -242,6 +242,11 @@ class Run:
         networks = learner.networks() if for_training else self.parts.mac.networks()
         found = load_checked(folder, networks, self.parts.meta, groups=groups)
         self._loaded_step = int(found.get("env_steps", config.epsilon_anneal_time))
+        if not found and self.spec.obs_scale != 1.0 and config.scale_inputs:
+            self._remarks["note"] = (
+                "the weights do not say what they were fed. Observations are scaled by "
+                f"{self.spec.obs_scale:g} here; for a model of PyMARL set scale_inputs=False"
+            )
         if found.get("env_args", self.parts.meta["env_args"]) != self.parts.meta["env_args"]:
             trained_with = f"the weights were trained with env_args={found['env_args']}"
             self._remarks["note"] = trained_with

@@ -9,16 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import omg
 from omg.config.loader import masked, without_secrets
 from omg.config.schema import Config
+from omg.experiment.provenance import PACKAGES, version_of
 from omg.experiment.run import Run, RunResult
-from omg.types import OmgError
+from omg.types import OmgError, user_path
 
 
 def go_recorded(run: Run, state: Mapping[str, Any] | None) -> RunResult:
     """`run.go(state)` as an experiment of Sacred."""
     config = run.config
-    root = Path(config.local_results_path).expanduser() / "sacred"
+    root = user_path(config.local_results_path) / "sacred"
     mongo_url = config.mongo_url or os.environ.get("OMG_MONGO_URL", "")
     experiment = _experiment(config, root, mongo_url)
     outcome: list[RunResult] = []
@@ -50,6 +52,11 @@ def _experiment(config: Config, root: Path, mongo_url: str) -> Any:
     experiment.observers.append(FileStorageObserver(root))
     if mongo_url:
         experiment.observers.append(_mongo(mongo_url, config.db_name))
+    for path in sorted(Path(omg.__path__[0]).rglob("*.py")):  # it finds only what runs at the top
+        experiment.add_source_file(str(path))
+    for name in PACKAGES:
+        if found := version_of(name):
+            experiment.add_package_dependency(name, found.partition("+")[0])
     experiment.add_config(without_secrets(config))
     return experiment
 

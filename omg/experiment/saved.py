@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ from omg.envs.contract import BatchedEnv
 from omg.envs.registry import make_batched
 from omg.experiment.agent import Agent, load_agent
 from omg.experiment.series import Curve, curves_of, read_records
-from omg.types import OmgError
+from omg.types import OmgError, user_path
 
 
 class SavedRun:
     """The folder of a run: its configuration, its metrics, its agent, its environment."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).expanduser()
+        self.folder = user_path(folder)
         path = self.folder / "config.yaml"
         if not path.is_file():
             raise OmgError(f"{folder} is not a run (no config.yaml in it). Give a run's folder.")

@@ -21,7 +21,7 @@ from omg.storage.files import (
     remove_leftovers,
 )
 from omg.storage.locks import release_lock, take_lock
-from omg.types import OmgError, RunFailedError
+from omg.types import OmgError, RunFailedError, user_path
 
 # What may differ between a run and its continuation; everything else would change its result.
 RESUME_MAY_CHANGE = marked(resume=True)
@@ -50,7 +50,7 @@ def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
     if not wanted.resume:
         return wanted, None
     if isinstance(wanted.resume, str):
-        folder = RunFolder(Path(wanted.resume).expanduser())
+        folder = RunFolder(user_path(wanted.resume))
         if not folder.config.is_file():
             raise OmgError(
                 f"resume={wanted.resume} is not the folder of a run (no config.yaml in it)."

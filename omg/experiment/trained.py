@@ -20,7 +20,7 @@ from omg.runners.assembly import make_controller
 from omg.storage.files import load_tensors, read_json
 from omg.storage.models import META, holds_models, load_checked, read_meta, saved_steps
 from omg.storage.sums import check_finite, check_sums
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec, OmgError, user_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TrainedRun:
 def read_run(folder: str | os.PathLike[str], which: str = "last") -> TrainedRun:
     """Read a run's configuration and find its weights: `last`, `best`, `newest` (of the saved
     steps) or a saved step."""
-    folder = Path(folder).expanduser()
+    folder = user_path(folder)
     if not (folder / "config.yaml").is_file():
         raise OmgError(f"{folder} is not a run (no config.yaml in it). Give the folder of a run.")
     config = load_saved(folder / "config.yaml", Arguments()).config

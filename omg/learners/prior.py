@@ -17,7 +17,7 @@ from omg.modules.kernels.optimiser import FastAdam
 from omg.modules.opponent_models import OPPONENT_MODELS
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.storage.models import check_meta, find_model_folder, load_networks
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec, OmgError, user_path
 
 ACCURACY = "prior_accuracy"  # in meta.json
 FILE = "vae.th"
@@ -45,7 +45,7 @@ def find_prior(config: Config) -> Path:
             f"{config.name} needs a pre-trained prior. Give init_param_path=<folder with "
             f"{name}/{FILE}>, made by --learner=am_learner."
         )
-    root = Path(config.init_param_path).expanduser()
+    root = user_path(config.init_param_path)
     if (root / name / FILE).is_file():
         folder = root
     else:

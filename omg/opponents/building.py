@@ -26,7 +26,7 @@ from omg.storage.models import (
     other_meaning,
     read_meta,
 )
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec, OmgError, user_path
 
 # What a description must say so that its policy can be built.
 NEEDED = ("input_dim", "policy_model", "obs_is_state", "obs_last_action", "obs_agent_id")
@@ -95,7 +95,7 @@ def _shift(config: Config) -> Shift:
 
 
 def _training_pool(config: Config) -> tuple[OpponentPool, Sequence[PoolMember]]:
-    pool = OpponentPool.open(Path(config.opponent_pool).expanduser())
+    pool = OpponentPool.open(user_path(config.opponent_pool))
     return pool, pool.members(split="train")
 
 
@@ -209,7 +209,7 @@ def team_folder(config: Config, name: str) -> Path:
             f"The team {config.team} needs the weights of {', '.join(config.team_algs)}. Give "
             "init_param_path=<folder> that holds <alg>/agent.th for each."
         )
-    root = Path(config.init_param_path).expanduser()
+    root = user_path(config.init_param_path)
     if not (root / name).is_dir():
         raise OmgError(
             f"init_param_path={config.init_param_path} has no folder '{name}', and the team "

@@ -38,7 +38,7 @@ from omg.registry import nearest
 from omg.storage.files import writing
 from omg.storage.models import load_networks
 from omg.storage.sums import sha256_of
-from omg.types import OmgError
+from omg.types import OmgError, user_path
 
 __all__ = [
     "LineupMode",
@@ -62,14 +62,14 @@ class OpponentPool:
     @classmethod
     def open(cls, path: str | Path) -> OpponentPool:
         """Read and check an existing pool."""
-        folder = Path(path).expanduser()
+        folder = user_path(path)
         return cls(folder, read_manifest(folder))
 
     @classmethod
     def open_or_new(cls, path: str | Path) -> OpponentPool:
         """The pool that is there, or a new one whose folder is made with its first members:
         nothing is left behind if they are refused."""
-        folder = Path(path).expanduser()
+        folder = user_path(path)
         if (folder / MANIFEST).exists():
             return cls.open(folder)
         _check_free(folder)
@@ -80,7 +80,7 @@ class OpponentPool:
     @classmethod
     def create(cls, path: str | Path, *, exist_ok: bool = False) -> OpponentPool:
         """Make an empty pool; with `exist_ok`, open the one that is there."""
-        folder = Path(path).expanduser()
+        folder = user_path(path)
         _check_free(folder)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ class OpponentPool:
         found = [
             candidate
             for run_folder in run_folders
-            for candidate in candidates(Path(run_folder).expanduser(), wanted, name)
+            for candidate in candidates(user_path(run_folder), wanted, name)
         ]
         return self._add(found, split)
 

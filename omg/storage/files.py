@@ -23,7 +23,7 @@ from omg.config.loader import dump, read_yaml
 from omg.config.schema import Config
 from omg.registry import nearest
 from omg.storage.sums import check_sums, write_sums
-from omg.types import OmgError, RunFailedError
+from omg.types import OmgError, RunFailedError, user_path
 
 T = TypeVar("T")
 
@@ -275,7 +275,7 @@ def _name(config: Config) -> str:
 
 def create_run_folder(config: Config) -> RunFolder:
     """A new folder under local_results_path, with the configuration in it."""
-    root = Path(config.local_results_path).expanduser()
+    root = user_path(config.local_results_path)
     name = _name(config)
     path = root / name
     try:
@@ -303,7 +303,7 @@ def create_run_folder(config: Config) -> RunFolder:
 
 def find_run_to_resume(config: Config) -> RunFolder:
     """The run called run_name, or the newest with this algorithm, environment and seed."""
-    root = Path(config.local_results_path).expanduser()
+    root = user_path(config.local_results_path)
     if config.run_name:
         folder = RunFolder(root / config.run_name)
         if not folder.config.is_file():

@@ -14,7 +14,7 @@ from omg.config.loader import shipped_defaults
 from omg.config.schema import mark_of, marked
 from omg.storage.files import load_tensors, new_folder, read_json, save_tensors
 from omg.storage.sums import check_finite, check_sums, write_sums
-from omg.types import OmgError
+from omg.types import OmgError, user_path
 
 META = "meta.json"
 OBS_FORMAT = "obs_format"
@@ -72,7 +72,7 @@ def find_model_folder(
 ) -> Path:
     """The folder a user means by a run, its models folder, or a folder with an agent.th; `key`
     and `holding` are what errors call the setting and the file."""
-    path = Path(named).expanduser()
+    path = user_path(named)
     if not path.is_dir():
         raise OmgError(f"{key}={named} is not a folder. Check the path.")
     if holds_models(path):

@@ -11,6 +11,11 @@ from typing import Any
 from omg.config.arguments import parse_arguments
 from omg.config.loader import available, load_command_line
 from omg.config.schema import Config, mark_of
+from omg.controllers import CONTROLLERS
+from omg.learners import LEARNERS
+from omg.modules.opponent_models import OPPONENT_MODELS
+from omg.modules.opponent_models.omg_am import SubgoalModel
+from omg.runners import runner_of
 from omg.studies.spec import (
     KIND,
     POOL_DEFAULTS,
@@ -24,7 +29,7 @@ from omg.studies.spec import (
 )
 from omg.studies.steps import FREE, PLACES, Plan, Step
 from omg.studies.words import merged, settings_of, to_words
-from omg.types import OmgError
+from omg.types import OmgError, user_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,7 @@ def plan_of(
     if not env:
         raise OmgError(f"{shown} names no env_config. Give --env-config=<env>.")
     name = path.stem if env in (spec.env_config, path.stem) else f"{path.stem}-{Path(env).stem}"
-    folder = Path(out or f"results/{name}").expanduser()
+    folder = user_path(out or f"results/{name}")
     return make_plan(
         Source(name=name, shown=shown, spec=spec, env_config=env, out=folder, words=words)
     )
@@ -123,8 +128,11 @@ class _Planner:
                 places={"opponent_pool": str(self._pool)},
                 needs=("pool",),
             )
-            if config.am_model != "omg_am" or config.mac != "multi_module_mac":
-                raise self._error(where, f"{prior.config} has no subgoal model to pre-train.")
+            try:
+                LEARNERS[config.learner].check(config)
+            except OmgError:
+                told = f"{prior.config} has no subgoal model to pre-train."
+                raise self._error(where, told) from None
             self._prior_names[name] = config.name
             steps.append(step)
         return steps
@@ -200,11 +208,12 @@ class _Planner:
         return self._loaded[words]
 
     def _check_opponent(self, entry: OpponentRuns, config: Config, where: str) -> None:
-        if config.mac == "multi_module_mac":
+        model = OPPONENT_MODELS[config.am_model]
+        if issubclass(model, SubgoalModel) or model.needs_foresight:
             raise self._error(
                 where,
-                f"{entry.config} trains one agent among others. Opponents are teams, e.g. iql, "
-                "vdn or qmix.",
+                f"{entry.config} cannot be trained as a team before there is a pool. Opponents are "
+                "teams, e.g. iql, qmix or iql_am.",
             )
         wanted = len({"early", "middle"} & set(entry.steps)) and 3
         saved = saved_models(config)
@@ -216,15 +225,15 @@ class _Planner:
             )
 
     def _check_agent(self, method: Method, config: Config, where: str) -> None:
-        if config.mac != "multi_module_mac":
+        if not CONTROLLERS[config.mac].models:
             raise self._error(
                 where,
                 f"{method.config} trains a whole team (mac={config.mac}). Choose one that learns "
                 "beside a pool, e.g. d3qn.",
             )
-        if config.learner == "am_learner":
+        if LEARNERS[config.learner].gathers:
             raise self._error(where, "learner=am_learner makes a prior. Move it to priors.")
-        if config.am_model == "omg_am" and method.prior is None:
+        if issubclass(OPPONENT_MODELS[config.am_model], SubgoalModel) and method.prior is None:
             raise self._error(where, f"{method.config} needs a prior. Add one, and name it.")
         trained = self._prior_names.get(method.prior or "", config.name)
         if trained != config.name:
@@ -330,7 +339,7 @@ def _refuse_reserved(settings: Mapping[str, Any], where: str) -> None:
 
 def saved_models(config: Config) -> int:
     """How many models/<step> folders a run will have kept at its end."""
-    copies = 1 if config.runner == "episode" else config.batch_size_run
+    copies = runner_of(config).n_training
     between = math.ceil(config.save_model_interval / copies)  # in steps of all copies
     end = math.ceil(config.t_max / copies)
     saved = end // between + (end % between > 0)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 from omg.config.loader import CONFIG_DIR, available, read_yaml
 from omg.config.schema import Count, Section, Steps, Unit
 from omg.registry import nearest
-from omg.types import OmgError
+from omg.types import OmgError, user_path
 
 KIND = "pipelines"
 
@@ -197,7 +197,7 @@ def _all_different(what: str, values: Iterable[Any]) -> None:
 def find_pipeline(name: str) -> tuple[Path, str]:
     """The file that `--pipeline` names, and how messages call it."""
     if name.endswith((".yaml", ".yml")):
-        return Path(name).expanduser(), name
+        return user_path(name), name
     path = CONFIG_DIR / KIND / f"{name}.yaml"
     if "/" in name or not path.is_file():
         names = available(KIND)

@@ -30,6 +30,7 @@ from omg.config.loader import available
 from omg.experiment.output import read_metrics
 from omg.modules.agents.networks import RNNAgent
 from omg.storage.models import load_networks
+from omg.storage.sums import write_sums
 from omg.types import OmgError, RunFailedError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -165,6 +166,7 @@ def test_the_last_the_best_and_the_newest_models_are_kept(trained: Trained) -> N
     assert {path.name for path in (trained.models / "last").iterdir()} == {
         "agent.th",
         "opt.th",
+        "sha256.json",
         "meta.json",
     }
     last, newest = weights(trained.models / "last"), weights(trained.models / "600")
@@ -455,6 +457,7 @@ def test_a_checkpoint_of_another_environment_is_refused(
     assert f"env_args={{'key': '{KEY}'}}; use the same" in text
     meta = copied / "models" / "600" / "meta.json"
     meta.write_text(json.dumps({**json.loads(meta.read_text()), "env": "sc2"}))
+    write_sums(meta.parent)
     text = sentence(call(*evaluation(tmp_path, copied)))
     assert "was trained on env=sc2, this run uses env=foraging." in text
 
@@ -474,6 +477,9 @@ def test_a_truncated_agent_file_is_refused(
 ) -> None:
     path = copied / "models" / "600" / "agent.th"
     path.write_bytes(path.read_bytes()[:n_bytes])
+    text = sentence(call(*evaluation(tmp_path, copied)))
+    assert text == f"{path} is damaged or was changed since it was saved. Use another checkpoint."
+    (path.parent / "sha256.json").unlink()  # as an older version would have left it
     text = sentence(call(*evaluation(tmp_path, copied)))
     reason = "is cut off, damaged or not a file of weights" if n_bytes else "is empty"
     assert text == f"{path} {reason}. Use another checkpoint, e.g. another load_step."

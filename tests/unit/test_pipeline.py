@@ -153,7 +153,7 @@ def test_shipped_pipelines_can_be_planned(name: str) -> None:
         ("agents.settings", {"seed": 1}, "agents.methods[0] (OMG tuned): 'seed' is set by"),
         ("common.run_name", "x", "common: 'run_name' is set by the pipeline. Choose another --out"),
         ("common.save_model", False, "save_model=False"),
-        ("opponents.runs.0.config", "iql_am", "iql_am trains one agent among others"),
+        ("opponents.runs.0.config", "iql_omg", "iql_omg cannot be trained as a team before"),
         ("opponents.runs.0.steps", ["early", "final"], "need 3 saved models, the run keeps 1"),
         ("opponents.scripts.0.name", "randon", "opponents.scripts[0]: There is no scripted"),
         ("common.env", "matrix", "env=matrix has no scripted players"),

@@ -21,7 +21,7 @@ from omg.opponents.players import PlayerGroup, Players, ScriptGroup, SeatRows
 from omg.opponents.pool_manifest import ScriptSpec
 from omg.policies.inputs import Carry, StepView
 from omg.registry import nearest
-from omg.types import EnvSpec, IntArray, OmgError
+from omg.types import EnvSpec, IntArray, OmgError, user_path
 
 RANDOM = "random"
 CPU = torch.device("cpu")
@@ -43,7 +43,7 @@ class Cast:
 
 def is_run(policy: str) -> bool:
     """Whether a policy names the folder of a run."""
-    return (Path(policy).expanduser() / "config.yaml").is_file()
+    return (user_path(policy) / "config.yaml").is_file()
 
 
 def players_of(policy: str, choice: Choice, spec: EnvSpec) -> Cast:
@@ -57,12 +57,12 @@ def players_of(policy: str, choice: Choice, spec: EnvSpec) -> Cast:
     if all(name in known for name in names):
         return _scripted(names, known, choice, spec)
     if is_run(policy):
-        return _trained(Path(policy).expanduser(), choice, spec)
+        return _trained(user_path(policy), choice, spec)
     raise _unknown(policy, names, list(known), choice)
 
 
 def _unknown(policy: str, names: Sequence[str], known: Sequence[str], choice: Choice) -> OmgError:
-    if Path(policy).expanduser().exists():
+    if user_path(policy).exists():
         return OmgError(
             f"--policy={policy} is not the folder of a run (no config.yaml in it). Give the folder "
             "under results that holds config.yaml and models."
