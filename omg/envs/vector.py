@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv, MultiAgentEnv
-from omg.envs.serial import End, Rows, SerialEnv, episode_seed
+from omg.envs.serial import End, Rows, SerialEnv, close_games, episode_seed
 from omg.types import EnvSpec, FloatArray, Observation, OmgError
 
 __all__ = ["BatchedEnvFactory", "SerialVectorEnv", "accepts_seed", "episode_seed", "spec_from_info"]
@@ -153,9 +152,7 @@ class SerialVectorEnv(SerialEnv):
         return self._envs[copy].render()
 
     def close(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for env in self._envs:
-                stack.callback(env.close)
+        close_games(self._envs)
 
     def _start(self, b: int, seed: int) -> None:
         if self._takes_seed:
