@@ -237,12 +237,18 @@ def test_a_closed_terminal_is_an_interruption_like_others(tmp_path: Path) -> Non
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGHUP, signal.SIG_DFL
+        ),
     )
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("long/resume/*/state.pt")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGHUP)
-    _, told = process.communicate(timeout=60)
+    try:
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130, told
     assert "interrupted" in told
     assert "--resume=" in told
