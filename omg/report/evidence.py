@@ -40,7 +40,8 @@ def permutation(data: ReportData, rows: Sequence[Permutation], lineup: str) -> H
         for r in rows
         if r.metric == metric
     )
-    how = "Each agent is compared with itself; 95 % t interval over seeds."
+    known = any(row.low is not None for row in rows)
+    how = "Each agent is compared with itself" + ("; 95 % t interval over seeds." if known else ".")
     words = f"{PERMUTATION} {how} {values}."
     return join(heading, figure(charts, words))
 

@@ -138,12 +138,15 @@ def _value_cell(row: Summary | None, places: int, *, strong: bool, iqm: bool) ->
 
 
 def _table_caption(data: ReportData, rows: Sequence[Summary], names: Sequence[str]) -> Html:
+    known = any(row.mean_low is not None for row in rows)
+    means = "Means with 95 % t intervals over seeds, within what the metric can be" * known
     words = [
-        "Means with 95 % t intervals over seeds, within what the metric can be; IQM: mean of the "
-        f"middle half of {describe(data.played).title.lower()} over seeds and opponents. Bold: the "
-        "best mean, which by itself is no evidence.",
+        f"{means or 'Means over the opponents'}; IQM: mean of the middle half of "
+        f"{describe(data.played).title.lower()} over seeds and opponents. Bold: the best mean, "
+        "which by itself is no evidence.",
         *seed_notes([row.agents for row in rows]),
-        f"{FIXED} {_opponents_words(data)}".strip(),
+        *([FIXED] if known else []),
+        *_opponents_words(data),
         *explained(names),
     ]
     if data.priors:
@@ -155,13 +158,13 @@ def _table_caption(data: ReportData, rows: Sequence[Summary], names: Sequence[st
     return join(" ".join(words), " Made by ", el("code", crossplay_command(data)), ".")
 
 
-def _opponents_words(data: ReportData) -> str:
+def _opponents_words(data: ReportData) -> list[str]:
     """Checkpoints of one run are no independent opponents."""
     trained = [o for o in data.opponents if o.algorithm != "script"]
     runs = {o.run for o in trained}
     if len(runs) == len(trained):
-        return ""
-    return f"Their {len(trained)} checkpoints come from {len(runs)} runs."
+        return []
+    return [f"The opponents' {len(trained)} checkpoints come from {len(runs)} runs."]
 
 
 def crossplay_command(data: ReportData) -> str:
@@ -199,8 +202,9 @@ def _means(data: ReportData, rows: Sequence[Summary], lineup: str) -> Html | Non
     charts = side_by_side(
         marks, slug(f"means-{lineup}"), title=title, zero=False, metric=data.played
     )
-    rings = " Rings: each seed." if any(row.mean_low is None for row in chosen) else ""
-    caption = f"{title} of each method: mean and 95 % t interval over seeds, on equal axes.{rings}"
+    known = " and 95 % t interval" * any(row.mean_low is not None for row in chosen)
+    rings = " Rings: each seed." * any(row.mean_low is None and row.agents > 1 for row in chosen)
+    caption = f"{title} of each method: mean{known} over seeds, on equal axes.{rings}"
     return figure(charts, caption)
 
 

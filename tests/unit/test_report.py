@@ -290,7 +290,7 @@ def test_captions_say_what_was_run(tmp_path: Path) -> None:
     assert "checkpoints come from" not in text  # one of each run
     content["opponents"][1]["run"] = content["opponents"][0]["run"]
     write_json(tmp_path / "crossplay.json", content)
-    assert "Their 12 checkpoints come from 11 runs." in page_of(tmp_path).text
+    assert "opponents' 12 checkpoints come from 11 runs." in page_of(tmp_path).text
 
 
 def test_the_steps_of_a_run_say_why_they_are_more_than_t_max(tmp_path: Path) -> None:
