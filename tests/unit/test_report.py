@@ -490,6 +490,11 @@ def test_ticks_are_round_and_span_their_range(low: float, high: float) -> None:
     assert ticks == sorted(set(ticks))
 
 
+def test_ticks_leave_out_what_a_metric_cannot_be() -> None:
+    assert nice_ticks(1.0, 1.0, within=(0.0, 1.0)) == [0.9, 0.95, 1.0]
+    assert nice_ticks(0.0, 0.0, within=(0.0, 1.0))[0] == 0.0
+
+
 # --- replays ---------------------------------------------------------------------------------
 
 
