@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -66,6 +67,7 @@ def evaluate(
         )
     _print_cells(table)
     _print_summary(table, table.metrics())
+    _print_permutation(table)
     _print_closing(table, replays)
 
 
@@ -108,6 +110,7 @@ def crossplay(
         )
     _print_summary(table, [metric])
     _print_paired(table, metric)
+    _print_permutation(table)
     _print_closing(table, replays)
 
 
@@ -139,11 +142,9 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _interval(row: dict[str, Any], value: str, low: str, high: str) -> str:
-    return f"{row[value]:.3f} [{row[low]:.3f}, {row[high]:.3f}]"
-
-
 def _print_cells(table: Crossplay) -> None:
+    from omg.evaluation.words import spoken
+
     agent, *_ = table.agents
     metrics = table.metrics()
     members = {member.id: member for member in table.opponents}
@@ -155,42 +156,62 @@ def _print_cells(table: Crossplay) -> None:
         rows.append((cell.opponent, *kind, cell.split, *numbers))
     weights = Path(agent.run, "models", agent.model)
     title = f"{agent.id}: {weights}, trained for {agent.env_steps:,} steps"
-    columns = ("opponent", "algorithm", "skill", "split", *metrics)
+    columns = ("opponent", "algorithm", "skill", "split", *map(spoken, metrics))
     show(*columns, rows=rows, title=title, whole_names=False)
 
 
 def _print_summary(table: Crossplay, metrics: Sequence[str]) -> None:
+    from omg.evaluation.words import spoken, value_words
+
     alone = len(metrics) == 1  # then the title names it
-    title = f"{metrics[0]}, mean and interquartile mean" if alone else "Summary"
-    columns = ("metric", "method", "split", "line-up", "mean [95 %]", "IQM [95 %]")
+    title = f"{spoken(metrics[0])}, mean and interquartile mean" if alone else "Summary"
     rows = [
         [
-            *(row["metric"], row["method"], row["split"], row["lineup"]),
-            _interval(row, "mean", "mean_low", "mean_high"),
-            _interval(row, "iqm", "iqm_low", "iqm_high"),
+            *(spoken(row["metric"]), row["method"], row["split"], row["lineup"]),
+            *(value_words(row), f"{row['iqm']:.3f}"),
             *(str(row["agents"]), str(row["opponents"])),
         ][alone:]
         for row in table.summary()
         if row["metric"] in metrics
     ]
-    shown = (*columns, "seeds", "opponents")[alone:]
-    show(*shown, rows=rows, title=title, whole_names=False)
+    columns = ("metric", "method", "split", "line-up", "mean [95 %]", "IQM", "seeds", "opponents")
+    show(*columns[alone:], rows=rows, title=title, whole_names=False)
 
 
 def _print_paired(table: Crossplay, metric: str) -> None:
+    from omg.evaluation.words import spoken, value_words
+
     rows = [
         (
             *(row["method"], row["split"], row["lineup"]),
-            _interval(row, "difference", "low", "high"),
-            "drawn jointly" if row["same_seeds"] else "differ: drawn independently",
+            *(value_words(row, "difference", sign=True), f"{row['higher']:.2f}"),
         )
         for row in table.paired()
         if row["metric"] == metric
     ]
     if rows:
-        title = f"{metric}: difference to {table.baseline}"
-        columns = ("method", "split", "line-up", "difference [95 %]", "seeds")
+        title = f"{spoken(metric)}: difference to {table.compared_to}"
+        columns = ("method", "split", "line-up", "difference [95 %]", "P(higher)")
         show(*columns, rows=rows, title=title, whole_names=False)
+
+
+def _print_permutation(table: Crossplay) -> None:
+    from omg.evaluation.words import PERMUTATION, spoken, value_words
+
+    metric = table.permuted_metric()
+    rows = [
+        (
+            *(row.method, row.split, row.lineup, f"{row.mean:.3f}", f"{row.permuted:.3f}"),
+            value_words(asdict(row), "difference", sign=True),
+        )
+        for row in table.permutations()
+        if row.metric == metric
+    ]
+    if rows:
+        title = f"{spoken(metric)}: permutation test"
+        columns = ("method", "split", "line-up", "as it plays", "permuted", "difference [95 %]")
+        show(*columns, rows=rows, title=title, whole_names=False)
+        typer.echo(PERMUTATION)
 
 
 def _print_closing(table: Crossplay, replays: int) -> None:
@@ -207,13 +228,14 @@ def _print_closing(table: Crossplay, replays: int) -> None:
 
 def _notes(table: Crossplay) -> list[str]:
     """What a reader of the tables should know."""
-    notes = []
-    if any(len(ids) == 1 for ids in table.methods().values()):
-        notes.append("with one seed an interval covers the choice of opponents only.")
-    if any(len(table.columns(split, lineup)) == 1 for split, lineup in table.blocks()):
-        notes.append("with one opponent an interval covers the choice of seeds only.")
+    from omg.evaluation.words import FIXED, seed_notes
+
+    counts = [len(ids) for ids in table.methods().values()]
+    notes = seed_notes(counts)
+    if max(counts) >= 3:
+        notes.append(FIXED)
     if len({agent.gamma for agent in table.agents}) > 1:
-        notes.append("discounted_return uses each agent's own gamma, and they differ.")
+        notes.append("The discounted return uses each agent's own gamma, and they differ.")
     if table.strangers:
-        notes.append(f"trained with other env_args than the agents: {', '.join(table.strangers)}.")
+        notes.append(f"Trained with other env_args than the agents: {', '.join(table.strangers)}.")
     return notes

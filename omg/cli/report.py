@@ -28,11 +28,16 @@ def report(
 
 
 def plot(
-    runs: list[Path] = typer.Argument(help="folders of runs; seeds of one task share a line"),
-    metric: str = typer.Option("test_return_mean"),
+    runs: list[Path] = typer.Argument(
+        help="folders of runs; those that differ only in the seed share a line"
+    ),
+    metric: str = typer.Option("", help="empty: test_own_return_mean, else test_return_mean"),
     out: Path = typer.Option(Path("curve.png"), help=".png, .svg or .pdf"),
 ) -> None:
-    """Learning curves of runs, with 95 % bands over seeds."""
+    """Learning curves of runs, with 95 % bands from three seeds on."""
     from omg.evaluation.curves import draw_curves, group_runs
 
-    typer.echo(f"Wrote {draw_curves(group_runs(runs), out, metric=metric)}")
+    groups = group_runs(runs)
+    for words in groups.notes:
+        typer.echo(words)
+    typer.echo(f"Wrote {draw_curves(groups.runs, out, metric=metric or groups.metric())}")

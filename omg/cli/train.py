@@ -41,17 +41,22 @@ def train(words: Sequence[str]) -> RunResult:
 
 
 def _closing_lines(config: Config, result: RunResult) -> None:
+    from omg.experiment.output import read_metrics
+
     shown = result.metrics
+    records = [shown] if shown else read_metrics(result.folder / "metrics.jsonl")
+    whose = "own" if any("test_own_return_mean" in record for record in records) else "team"
     if shown:
+        own = f"own return {shown['test_own_return_mean']:.3f}, " if whose == "own" else ""
         print(
-            f"Test over {config.test_nepisode} episodes: return {shown['test_return_mean']:.3f} "
-            f"± {shown['test_return_std']:.3f}, {shown['test_ep_length_mean']:.1f} steps per "
-            "episode"
+            f"Test over {config.test_nepisode} episodes: {own}team return "
+            f"{shown['test_return_mean']:.3f} ± {shown['test_return_std']:.3f} (deviation of the "
+            f"episodes), {shown['test_ep_length_mean']:.1f} steps per episode"
         )
     else:
         print(f"The run had reached t_max={config.t_max:,} before. Raise t_max to train on.")
     if result.best_return is not None:
-        print(f"Best test: {result.best_return:.3f} at step {result.best_step:,}")
+        print(f"Best test: {whose} return {result.best_return:.3f} at step {result.best_step:,}")
     print(f"Everything is in {result.folder}")
 
 

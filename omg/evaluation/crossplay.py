@@ -21,6 +21,7 @@ from omg.evaluation.crossplay_table import (
     permuted_metrics,
 )
 from omg.evaluation.finetune import Finetuner
+from omg.evaluation.grouping import check_seeds, differing
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.registry import nearest
 from omg.runners.testing import run_test
@@ -74,12 +75,13 @@ class Task:
 
 
 def read_agents(runs: Sequence[Path], which: str = "last") -> dict[str, AgentRun]:
-    """Agents of runs by id. They must play one game, and a method's seeds must differ."""
+    """Agents of runs by id. They must play one game. A method's runs must differ in their seeds,
+    and in nothing else that may change a result."""
     if not runs:
         raise OmgError("There is no agent to evaluate. Give the folder of a run.")
     agents = [read_agent_run(run, which) for run in runs]
-    seen: dict[tuple[str, int], AgentRun] = {}
     ids: dict[str, AgentRun] = {}
+    methods: dict[str, list[AgentRun]] = {}
     for agent in agents:
         game, first = _game(agent), _game(agents[0])
         if game != first:
@@ -87,17 +89,18 @@ def read_agents(runs: Sequence[Path], which: str = "last") -> dict[str, AgentRun
                 f"{agent.folder} plays {game}, {agents[0].folder} plays {first}. Compare agents "
                 "of one environment."
             )
-        other = seen.setdefault((agent.method, agent.config.seed), agent)
-        if other is not agent:
-            raise OmgError(
-                f"{other.folder} and {agent.folder} are both '{agent.method}' with seed "
-                f"{agent.config.seed}. Give different methods different labels (label=…), or "
-                "leave one out."
-            )
+        methods.setdefault(agent.method, []).append(agent)
         name, number = agent.id, 2
         while name in ids:  # methods whose names differ in case or punctuation only
             name, number = f"{agent.id}-{number}", number + 1
         ids[name] = agent
+    for method, found in methods.items():
+        check_seeds(method, [(agent.folder, agent.config.seed) for agent in found])
+        if keys := differing([agent.config.as_dict() for agent in found]):
+            raise OmgError(
+                f"The runs of '{method}' differ in {', '.join(keys)}, so they are not seeds of one "
+                "method. Give different methods different labels (label=…)."
+            )
     return ids
 
 
@@ -230,7 +233,8 @@ def run_crossplay(
         greedy=plan.greedy,
         agents=tuple(_described(agent_id, agent) for agent_id, agent in agents.items()),
         opponents=tuple(
-            Opponent(m.id, m.run, m.algorithm, m.seed, m.skill, m.split) for m in opponents
+            Opponent(m.id, m.run, m.algorithm, m.seed, m.skill, m.split, m.env_steps)
+            for m in opponents
         ),
         cells=tuple(cells),
         baseline=compared,

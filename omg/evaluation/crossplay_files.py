@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.evaluation.crossplay_table import Crossplay
+from omg.evaluation.words import spoken
 from omg.storage.files import write_text, writing
 from omg.types import OmgError
 
@@ -42,14 +43,17 @@ def check_metric(table: Crossplay, metric: str) -> None:
 
 
 def write_tables(table: Crossplay, out: Path) -> list[Path]:
-    """crossplay.json, crossplay.csv (one row per cell), summary.csv and, where there are several
-    methods, paired.csv (the difference of every method to every other one)."""
+    """crossplay.json, crossplay.csv (one row per cell), summary.csv, profiles.csv, rliable.json
+    (scores as rliable reads them) and, where there are several methods, paired.csv (the difference
+    of every method to every other one)."""
     content = table.as_dict()
     paired = [row for method in table.methods() for row in table.paired(method)]
     texts = {
         "crossplay.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "crossplay.csv": _csv(table.rows()),
         "summary.csv": _csv(content["summary"]),
+        "profiles.csv": _csv(table.profiles()),
+        "rliable.json": json.dumps(table.scores(), ensure_ascii=False, allow_nan=False) + "\n",
         **({"paired.csv": _csv(paired)} if paired else {}),
     }
     for name, text in texts.items():
@@ -61,8 +65,12 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _in_a_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _in_a_cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def heat_map_values(
@@ -115,7 +123,7 @@ def draw_heat_map(table: Crossplay, path: Path, *, metric: str) -> Path:
                 fontsize=7,
                 color="white" if dark else "black",
             )
-    figure.colorbar(image, ax=list(all_axes), label=metric.replace("_", " "), fraction=0.05)
+    figure.colorbar(image, ax=list(all_axes), label=spoken(metric), fraction=0.05)
     temporary = path.with_name(f".{path.stem}.part-{os.getpid()}{path.suffix}")
     with writing(path):
         try:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat
 
-from omg.evaluation.statistics import compare, summarise
+from omg.evaluation.metric_bounds import within
+from omg.evaluation.statistics import compare, mean_interval, performance_profile, summarise
 from omg.runners.testing import TestResult
 
 FORMAT: Literal[1] = 1
@@ -43,10 +44,12 @@ def cell_metrics(result: TestResult) -> dict[str, float]:
     }
 
 
+PERMUTED = ("own_return", "discounted_return", "ep_length")
+
+
 def permuted_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     """What changes when an agent is fed what it inferred in another episode."""
-    kept = ("own_return", "discounted_return", "ep_length")
-    return {f"permuted_{name}": metrics[name] for name in kept if name in metrics}
+    return {f"permuted_{name}": metrics[name] for name in PERMUTED if name in metrics}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class Opponent:
     seed: int | None
     skill: str
     split: str
+    env_steps: int | None = None  # of a checkpoint: when it was saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A method's metric over its seeds and opponents, with 95 % intervals."""
+    """A method's metric, with a 95 % interval over its seeds where there are three; `seeds` are
+    their means over the opponents, in the order of the seeds."""
 
     method: str
     split: str
@@ -100,16 +105,15 @@ class Summary:
     mean_low: Number = None
     mean_high: Number = None
     iqm: Number = None
-    iqm_low: Number = None
-    iqm_high: Number = None
     agents: int = 0
     opponents: int = 0
+    seeds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A method minus a baseline on equal opponents, with a 95 % interval; `same_seeds`: seed by
-    seed."""
+    """A method minus a baseline with the same opponents, with Welch's 95 % interval, and how
+    probable it is that a seed of the method has the higher value (rliable)."""
 
     method: str
     baseline: str
@@ -119,13 +123,37 @@ class Paired:
     difference: Number
     low: Number = None
     high: Number = None
-    same_seeds: bool = True
+    higher: Number = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation:
+    """What a method loses when it is fed what it inferred in another episode. Every agent is
+    compared with itself, so the interval is over the seeds' own losses (`seeds`)."""
+
+    method: str
+    split: str
+    lineup: str
+    metric: str
+    mean: float
+    permuted: float
+    difference: float
+    low: Number = None
+    high: Number = None
+    seeds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """What the rows of `paired` in a file are read for."""
+
+    baseline: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossplay:
-    """All cells of some agents and opponents: the content of crossplay.json. What was compared
-    when that was written is in `summaries` and `differences`."""
+    """All cells of some agents and opponents: the content of crossplay.json. Whatever is said of
+    methods is computed from the cells."""
 
     format: Literal[1]
     env: str
@@ -134,11 +162,12 @@ class Crossplay:
     finetune_episodes: int = 0
     seed: int = 0
     greedy: bool = True
+    metric: str = ""  # shown first; empty: own_return
+    replays: int = 0  # per method
     agents: tuple[Agent, ...]
     opponents: tuple[Opponent, ...]
     cells: tuple[Cell, ...]
-    summaries: Annotated[tuple[Summary, ...], Field(alias="summary")] = ()
-    differences: Annotated[tuple[Paired, ...], Field(alias="paired")] = ()
+    against: Annotated[tuple[Against, ...], Field(alias="paired")] = ()
     # Of a table that was just played:
     baseline: str = ""
     strangers: tuple[str, ...] = ()  # opponents that were trained with other env_args
@@ -181,8 +210,9 @@ class Crossplay:
         return list(dict.fromkeys((cell.split, cell.lineup) for cell in self.cells))
 
     def metrics(self) -> list[str]:
-        """Names of everything measured."""
-        return usual_order(list(dict.fromkeys(n for cell in self.cells for n in cell.metrics)))
+        """Names of everything measured, the one shown first at the head."""
+        names = usual_order(list(dict.fromkeys(n for cell in self.cells for n in cell.metrics)))
+        return sorted(names, key=lambda name: name != self.metric)
 
     def columns(self, split: str, lineup: str) -> list[str]:
         """Opponents of a block."""
@@ -198,15 +228,14 @@ class Crossplay:
         known = {(c.agent, c.opponent): c.metrics for c in block}
         return np.array(
             [
-                [known[agent, name].get(metric, np.nan) for name in self.columns(split, lineup)]
+                [
+                    known.get((agent, name), {}).get(metric, np.nan)
+                    for name in self.columns(split, lineup)
+                ]
                 for agent in agents
             ],
             np.float64,
         )
-
-    def seeds(self, method: str) -> list[int]:
-        """Seeds of a method, in the order of its agents."""
-        return sorted(agent.seed or 0 for agent in self.agents if agent.method == method)
 
     def _tables(self) -> Iterator[tuple[tuple[str, str, str, str], NDArray[np.float64]]]:
         """Complete matrices by (method, side, line-up, metric)."""
@@ -217,48 +246,107 @@ class Crossplay:
                     if np.isfinite(values).all():
                         yield (method, split, lineup, metric), values
 
-    def summary(self) -> list[dict[str, Any]]:
-        """Mean and interquartile mean of every method, side, kind of line-up and metric."""
+    @property
+    def compared_to(self) -> str:
+        """The baseline: the one asked for, that of the file, or the first method."""
+        named = self.baseline or next((row.baseline for row in self.against), "")
+        return named or next(iter(self.methods()), "")
+
+    def summaries(self) -> list[Summary]:
+        """What is said of every method, side, kind of line-up and metric."""
         rows = []
         for (method, split, lineup, metric), values in self._tables():
             found = summarise(values)
-            mean, iqm = found.mean, found.iqm
-            row = Summary(
-                *(method, split, lineup, metric),
-                *(mean.value, mean.low, mean.high),
-                *(iqm.value, iqm.low, iqm.high),
-                *(found.rows, found.columns),
+            mean = found.mean
+            rows.append(
+                Summary(
+                    *(method, split, lineup, metric),
+                    *(mean.value, *within(metric, mean.low, mean.high), found.iqm),
+                    *(len(found.seeds), found.opponents, found.seeds),
+                )
             )
-            rows.append(asdict(row))
         return rows
 
-    def paired(self, baseline: str = "") -> list[dict[str, Any]]:
+    def differences(self, baseline: str = "") -> list[Paired]:
         """Differences of every other method to the baseline, or to another one."""
-        baseline = baseline or self.baseline
+        baseline = baseline or self.compared_to
         tables = dict(self._tables())
         rows = []
         for (method, split, lineup, metric), values in tables.items():
             theirs = tables.get((baseline, split, lineup, metric))
             if method == baseline or theirs is None:
                 continue
-            found = compare(
-                values,
-                theirs,
-                method_seeds=self.seeds(method),
-                baseline_seeds=self.seeds(baseline),
-            )
+            found = compare(values, theirs)
             value = found.value
-            row = Paired(
-                *(method, baseline, split, lineup, metric),
-                *(value.value, value.low, value.high),
-                found.same_seeds,
+            rows.append(
+                Paired(
+                    *(method, baseline, split, lineup, metric),
+                    *(value.value, value.low, value.high, found.improvement),
+                )
             )
-            rows.append(asdict(row))
         return rows
+
+    def permutations(self) -> list[Permutation]:
+        """The permutation test of every method that infers something."""
+        tables = dict(self._tables())
+        rows = []
+        for (method, split, lineup, metric), values in tables.items():
+            other = tables.get((method, split, lineup, f"permuted_{metric}"))
+            if other is not None:
+                seeds = (other - values).mean(1)
+                found = mean_interval(seeds)
+                rows.append(
+                    Permutation(
+                        *(method, split, lineup, metric),
+                        *(float(values.mean()), float(other.mean()), found.value),
+                        low=found.low,
+                        high=found.high,
+                        seeds=tuple(seeds.tolist()),
+                    )
+                )
+        return rows
+
+    def permuted_metric(self) -> str:
+        """The metric that the permutation test is shown in."""
+        return self.metric if self.metric in PERMUTED else PERMUTED[0]
+
+    def summary(self) -> list[dict[str, Any]]:
+        """`summaries`, e.g. for pandas."""
+        return [asdict(row) for row in self.summaries()]
+
+    def paired(self, baseline: str = "") -> list[dict[str, Any]]:
+        """`differences`, e.g. for pandas."""
+        return [asdict(row) for row in self.differences(baseline)]
+
+    def profiles(self, metric: str = "", points: int = 41) -> list[dict[str, Any]]:
+        """Performance profiles: per method the share of seeds and opponents above thresholds that
+        span what all methods of a block reached; of one metric, or of all."""
+        tables = {key: x for key, x in self._tables() if key[3] == (metric or key[3])}
+        rows = []
+        for (method, split, lineup, name), values in tables.items():
+            block = [x for key, x in tables.items() if key[1:] == (split, lineup, name)]
+            ends = min(float(x.min()) for x in block), max(float(x.max()) for x in block)
+            thresholds = np.linspace(*ends, points)
+            place = {"method": method, "split": split, "lineup": lineup, "metric": name}
+            shares = performance_profile(values, thresholds)
+            rows += [
+                {**place, "threshold": float(t), "share": float(share)}
+                for t, share in zip(thresholds, shares, strict=True)
+            ]
+        return rows
+
+    def scores(self) -> dict[str, dict[str, dict[str, list[list[float]]]]]:
+        """What rliable reads: by metric and "<side> <line-up>", per method [runs, opponents]."""
+        found: dict[str, dict[str, dict[str, list[list[float]]]]] = {}
+        for (method, split, lineup, metric), values in self._tables():
+            block = found.setdefault(metric, {}).setdefault(f"{split} {lineup}", {})
+            block[method] = values.tolist()
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """The content of crossplay.json."""
         content = asdict(self)
-        for name in ("summaries", "differences", "baseline", "strangers", "files"):
+        for name in ("against", "baseline", "strangers", "files"):
             del content[name]
-        return {**content, "summary": self.summary(), "paired": self.paired()}
+        found = {"summary": self.summary(), "paired": self.paired()}
+        return {**content, **found, "permutation": [asdict(row) for row in self.permutations()]}

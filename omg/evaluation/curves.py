@@ -1,15 +1,21 @@
-"""Learning curves from `metrics.jsonl`, one line per group of runs with a band over seeds."""
+"""Learning curves from `metrics.jsonl`, one line per method with a band over its seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omg.config.loader import read_yaml
-from omg.experiment.series import Curve, read_curve
+from omg.evaluation.grouping import check_seeds, distinguish
+from omg.evaluation.metric_bounds import clipped
+from omg.evaluation.statistics import MIN_SEEDS, half_width
+from omg.evaluation.words import spoken_log
+from omg.experiment.series import Curve, curves_of, read_curve, read_records
 from omg.types import OmgError
 
 # Colour-blind-safe, in a fixed order.
@@ -17,35 +23,62 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 
 
 def band(curves: Sequence[Curve]) -> tuple[NDArray[np.float64], ...]:
-    """Common steps, mean, and the half-width of a 95 % interval of the mean over seeds."""
-    end = min(curve.steps[-1] for curve in curves)
-    steps = curves[0].steps[curves[0].steps <= end]
-    rows = np.stack([np.interp(steps, curve.steps, curve.values) for curve in curves])
-    spread = np.zeros(len(steps))
-    if len(rows) > 1:
-        spread = _t975(len(rows) - 1) * rows.std(0, ddof=1) / np.sqrt(len(rows))
+    """Common steps, mean, and half the 95 % t interval of the mean over seeds; not a number with
+    fewer than three seeds, which have none."""
+    steps, rows = on_common_steps(curves)
+    spread = np.full(len(steps), np.nan)
+    if len(rows) >= MIN_SEEDS:
+        spread = half_width(rows.std(0, ddof=1), len(rows))
     return steps, rows.mean(0), spread
 
 
-def _t975(freedom: int) -> float:
-    """97.5 % quantile of Student's t."""
-    table = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-    return table[freedom - 1] if freedom <= len(table) else 1.96 + 2.4 / freedom
+def on_common_steps(curves: Sequence[Curve]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The steps that all curves reach, and each curve's values there [seeds, steps]."""
+    end = min(curve.steps[-1] for curve in curves)
+    steps = curves[0].steps[curves[0].steps <= end]
+    return steps, np.stack([np.interp(steps, curve.steps, curve.values) for curve in curves])
 
 
-def label_of(run: Path) -> str:
-    """Algorithm and task of a run; runs that differ only in the seed share it."""
-    config = read_yaml(run / "config.yaml", str(run / "config.yaml"))
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Runs by method, and what was left out and why."""
+
+    runs: Mapping[str, Sequence[Path]]
+    notes: tuple[str, ...] = ()
+
+    def metric(self) -> str:
+        """What is drawn unless asked otherwise: the learning agent's own return, or the team's
+        where a run did not log it."""
+        found = [curves_of(read_records(run)) for runs in self.runs.values() for run in runs]
+        own = "test_own_return_mean"
+        return own if all(own in curves for curves in found) else "test_return_mean"
+
+
+def group_runs(runs: Sequence[Path]) -> Groups:
+    """Runs by method, in the order given: seeds of one differ in nothing else that may change a
+    result. Evaluations of runs are left out."""
+    configs = [read_yaml(run / "config.yaml", str(run / "config.yaml")) for run in runs]
+    trained = [(run, c) for run, c in zip(runs, configs, strict=True) if not c.get("evaluate")]
+    notes = [evaluation_note(r) for r, c in zip(runs, configs, strict=True) if c.get("evaluate")]
+    if not trained:
+        raise OmgError(f"{' '.join(notes)} Give the folder of a run that trained.")
+    names = distinguish([_label(config) for _, config in trained], [c for _, c in trained])
+    groups: dict[str, list[tuple[Path, Any]]] = {}
+    for name, (run, config) in zip(names, trained, strict=True):
+        groups.setdefault(name, []).append((run, config.get("seed")))
+    for name, found in groups.items():
+        check_seeds(name, found)
+    return Groups({name: [run for run, _ in found] for name, found in groups.items()}, tuple(notes))
+
+
+def evaluation_note(run: Path) -> str:
+    """Why an evaluation's folder is left out."""
+    return f"{run.name} is an evaluation of another run and is left out."
+
+
+def _label(config: Mapping[str, Any]) -> str:
     task = (config.get("env_args") or {}).get("key") or config.get("env")
     return " ".join(str(part) for part in (config.get("name"), task, config.get("label")) if part)
-
-
-def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
-    """Runs by their label, in the order given."""
-    groups: dict[str, list[Path]] = {}
-    for run in runs:
-        groups.setdefault(label_of(run), []).append(run)
-    return groups
 
 
 def draw_curves(
@@ -59,13 +92,20 @@ def draw_curves(
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for colour, (label, runs) in zip(_cycle(len(groups)), groups.items(), strict=True):
-        steps, mean, spread = band([read_curve(run, metric) for run in runs])
+        curves = [read_curve(run, metric) for run in runs]
+        steps, mean, spread = band(curves)
         seeds = f" ({len(runs)} seeds)" if len(runs) > 1 else ""
         axes.plot(steps, mean, color=colour, linewidth=2, label=label + seeds)
-        if len(runs) > 1:
-            axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.18)
+        if len(runs) >= MIN_SEEDS:
+            low, high = (clipped(metric, mean + side * spread) for side in (-1, 1))
+            axes.fill_between(steps, low, high, color=colour, alpha=0.18)
+        elif len(runs) > 1:  # no interval: each seed
+            for row in on_common_steps(curves)[1]:
+                axes.plot(steps, row, color=colour, linewidth=0.8, alpha=0.6)
+    low, high = axes.get_ylim()
+    axes.set_ylim(*clipped(metric, [low, high]))
     axes.set_xlabel("environment steps")
-    axes.set_ylabel(metric.replace("_", " "))
+    axes.set_ylabel(spoken_log(metric))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="best")

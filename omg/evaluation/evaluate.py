@@ -91,8 +91,10 @@ def crossplay(
     agents = read_agents(folders, which)  # what is no agent is refused before a folder is made
     folder = None if out is None else prepare_folder(Path(out))
     table = run_crossplay(folders, named, plan, baseline=baseline, on_cell=on_cell)
+    table = replace(table, metric=metric if metric in table.metrics() else "")
     if folder is None:
         return table
+    table = replace(table, replays=replays if table.env == ENV else 0)
     written = write_tables(table, folder)
     check_metric(table, metric)  # refused when the numbers are safe
     written.append(draw_heat_map(table, folder / "crossplay.png", metric=metric))

@@ -1,15 +1,16 @@
-"""Means, interquartile means and their bootstrap intervals over agents x opponents.
+"""What is said of a method: the mean over its seeds with a t interval, and rliable's numbers.
 
-A matrix of results has one row per seed of a method and one column per opponent. Both are samples
-(other seeds could have been trained, other opponents met), so both are drawn anew with replacement
-for an interval: rows and columns apart, every draw a whole matrix.
+A matrix of results has one row per seed of a method and one column per opponent. The opponents are
+a fixed set, so each seed counts by its mean over them, and only the seeds are a sample.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,37 +19,78 @@ from omg.types import OmgError
 
 Matrix: TypeAlias = NDArray[np.float64]
 
-DRAWS = 2000
 LEVEL = 0.95
-# Of the generator of every interval: equal results give equal intervals, whatever was run before.
-SEED = 20240
+MIN_SEEDS = 3  # fewer have no interval: two are 12.7 standard errors wide
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and the bounds of its bootstrap interval."""
+    """An estimate and its 95 % interval; no bounds with fewer than three seeds."""
 
     value: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is said of one matrix."""
+    """What is said of one matrix; `seeds` are the means over the opponents."""
 
     mean: Interval
-    iqm: Interval
-    rows: int
-    columns: int
+    iqm: float
+    seeds: tuple[float, ...]
+    opponents: int
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean of one method minus that of another; `same_seeds`: rows were drawn jointly."""
+    """Mean of one method minus that of another, and the probability of improvement."""
 
     value: Interval
-    same_seeds: bool
+    improvement: float
+
+
+@lru_cache(maxsize=256)
+def t_quantile(share: float, freedom: float) -> float:
+    """A quantile (share >= 1/2) of Student's t. With t = √ν tan θ the density of θ is proportional
+    to cos^(ν-1) θ, which is summed up here."""
+    freedom = min(freedom, 1e4)  # indistinguishable from more
+    theta = np.linspace(0.0, math.pi / 2, 100_001)
+    density = np.cos(theta) ** (freedom - 1)
+    area = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    at = float(np.interp((2 * share - 1) * area[-1], area, theta))
+    return math.sqrt(freedom) * math.tan(at)
+
+
+def half_width(deviation: Any, count: int) -> Any:
+    """Half the 95 % t interval of a mean of `count` values with this standard deviation."""
+    return t_quantile((1 + LEVEL) / 2, count - 1) * deviation / math.sqrt(count)
+
+
+def mean_interval(values: Sequence[float] | NDArray[Any]) -> Interval:
+    """The mean of seeds with its t interval."""
+    array = np.asarray(values, np.float64)
+    mean = float(array.mean())
+    if len(array) < MIN_SEEDS:
+        return Interval(mean)
+    half = float(half_width(array.std(ddof=1), len(array)))
+    return Interval(mean, mean - half, mean + half)
+
+
+def welch_interval(mine: Sequence[float], theirs: Sequence[float]) -> Interval:
+    """The difference of two means with Welch's t interval: variances may differ."""
+    samples = [np.asarray(values, np.float64) for values in (mine, theirs)]
+    value = float(samples[0].mean() - samples[1].mean())
+    if min(map(len, samples)) < MIN_SEEDS:
+        return Interval(value)
+    parts = [float(x.var(ddof=1)) / len(x) for x in samples]
+    total = sum(parts)
+    if total == 0.0:
+        return Interval(value, value, value)
+    shares = [part / total for part in parts]
+    freedom = 1 / sum(s**2 / (len(x) - 1) for s, x in zip(shares, samples, strict=True))
+    half = t_quantile((1 + LEVEL) / 2, freedom) * math.sqrt(total)
+    return Interval(value, value - half, value + half)
 
 
 def interquartile_mean(values: NDArray[Any], axis: int = -1) -> Any:
@@ -71,64 +113,38 @@ def _checked(values: NDArray[Any]) -> Matrix:
     return matrix
 
 
-def _draw(rng: np.random.Generator, draws: int, count: int) -> NDArray[np.int64]:
-    """Indices [draws, count] with replacement."""
-    return rng.integers(count, size=(draws, count))
-
-
-def _resampled(matrix: Matrix, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Matrix:
-    """Drawn matrices, flattened: [draws, R * C]."""
-    drawn = matrix[rows[:, :, None], columns[:, None, :]]
-    return drawn.reshape(len(drawn), -1)
-
-
-def _interval(value: float, drawn: NDArray[np.float64]) -> Interval:
-    tail = 50.0 * (1.0 - LEVEL)
-    low, high = np.percentile(drawn, [tail, 100.0 - tail])
-    return Interval(value, float(low), float(high))
-
-
-def summarise(values: NDArray[Any], *, draws: int = DRAWS, seed: int = SEED) -> Summary:
-    """Mean and interquartile mean of a matrix [seeds, opponents] with 95 % intervals."""
+def summarise(values: NDArray[Any]) -> Summary:
+    """Mean and interquartile mean of a matrix [seeds, opponents]."""
     matrix = _checked(values)
-    rng = np.random.default_rng(seed)
-    rows, columns = (_draw(rng, draws, count) for count in matrix.shape)
-    drawn = _resampled(matrix, rows, columns)
+    seeds = matrix.mean(1)
     return Summary(
-        mean=_interval(float(matrix.mean()), drawn.mean(1)),
-        iqm=_interval(float(interquartile_mean(matrix.ravel())), interquartile_mean(drawn)),
-        rows=matrix.shape[0],
-        columns=matrix.shape[1],
+        mean=mean_interval(seeds),
+        iqm=float(interquartile_mean(matrix.ravel())),
+        seeds=tuple(seeds.tolist()),
+        opponents=matrix.shape[1],
     )
 
 
-def compare(
-    method: NDArray[Any],
-    baseline: NDArray[Any],
-    *,
-    method_seeds: Sequence[int],
-    baseline_seeds: Sequence[int],
-    draws: int = DRAWS,
-    seed: int = SEED,
-) -> Difference:
-    """Mean of `method` minus mean of `baseline` with a 95 % interval. Both met the same opponents,
-    so columns are drawn jointly. Rows are too where both have the same set of seeds; they are drawn
-    independently otherwise."""
+def compare(method: NDArray[Any], baseline: NDArray[Any]) -> Difference:
+    """Mean of `method` minus mean of `baseline`, which met the same opponents."""
     mine, theirs = _checked(method), _checked(baseline)
     if mine.shape[1] != theirs.shape[1]:
         raise OmgError(
             f"One method met {mine.shape[1]} opponents, the other {theirs.shape[1]}. Compare "
             "results against the same opponents."
         )
-    same = set(method_seeds) == set(baseline_seeds) and len(mine) == len(theirs)
-    rng = np.random.default_rng(seed)
-    rows = _draw(rng, draws, len(mine))
-    columns = _draw(rng, draws, mine.shape[1])
-    others = rows
-    if same:  # the same seed in the same row of both
-        mine, theirs = mine[np.argsort(method_seeds)], theirs[np.argsort(baseline_seeds)]
-    else:
-        others = _draw(rng, draws, len(theirs))
-    drawn = _resampled(mine, rows, columns).mean(1) - _resampled(theirs, others, columns).mean(1)
-    value = float(mine.mean() - theirs.mean())
-    return Difference(_interval(value, cast(Matrix, drawn)), same)
+    value = welch_interval(mine.mean(1).tolist(), theirs.mean(1).tolist())
+    return Difference(value, probability_of_improvement(mine, theirs))
+
+
+def probability_of_improvement(mine: Matrix, theirs: Matrix) -> float:
+    """rliable's P(X > Y): over all pairs of a seed of one and a seed of the other, ties counting
+    half, averaged over the opponents."""
+    gaps = mine[:, None, :] - theirs[None, :, :]
+    return float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
+
+
+def performance_profile(values: NDArray[Any], thresholds: NDArray[Any]) -> Matrix:
+    """rliable's score distribution: the share of all seeds and opponents above each threshold."""
+    flat = np.asarray(values, np.float64).ravel()
+    return np.asarray((flat[None, :] > np.asarray(thresholds)[:, None]).mean(1), np.float64)

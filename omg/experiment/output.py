@@ -118,6 +118,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return records
 
 
+def return_names(values: Mapping[str, float], prefix: str = "") -> list[tuple[str, str]]:
+    """The return that is shown of some metrics, with whose it is: the learning agent's own where
+    one learns, else the team's."""
+    test = prefix.replace("_", " ")
+    for whose, name in (("own", "own_return_mean"), ("team", "return_mean")):
+        if prefix + name in values:
+            return [(prefix + name, f"{test}{whose} return")]
+    return []
+
+
 def human_bytes(count: float) -> str:
     """1536 -> '1.5 KiB'."""
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -178,8 +188,8 @@ class RunConsole:
         rate = (env_steps - self._start_step) / max(1e-9, time.monotonic() - self._started)
         shown = [f"{rate:,.0f} steps/s"]
         for name, label in (
-            ("return_mean", "return"),
-            ("test_return_mean", "test"),
+            *return_names(values),
+            *return_names(values, "test_"),
             ("epsilon", "ε"),
             ("loss", "loss"),
             ("critic_loss", "critic loss"),

@@ -19,8 +19,14 @@ from omg.report.html import Html, el, number, steps_text
 Values: TypeAlias = NDArray[np.float64]
 
 
-def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers that span a range."""
+def nice_ticks(
+    low: float,
+    high: float,
+    count: int = 5,
+    *,
+    within: tuple[float, float] = (-math.inf, math.inf),
+) -> list[float]:
+    """Round numbers that span a range, none outside of `within`."""
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         pad = abs(low) * 0.1 or 1.0
         low, high = low - pad, high + pad
@@ -28,7 +34,9 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [float(f"{i * step:.10g}") for i in range(first, last + 1)]
+    ticks = [float(f"{i * step:.10g}") for i in range(first, last + 1)]
+    inside = [tick for tick in ticks if within[0] <= tick <= within[1]]
+    return inside if len(inside) > 1 else ticks
 
 
 def tick_text(value: float, ticks: Sequence[float]) -> str:
@@ -112,12 +120,13 @@ def grid(frame: Frame, ticks: Sequence[float], *, shares: bool = False) -> list[
     return marks
 
 
-def x_axis(frame: Frame) -> list[Html]:
-    """Environment steps below the plot."""
+def x_axis(frame: Frame, label: str = "environment steps") -> list[Html]:
+    """Environment steps, or something else, below the plot."""
     ticks = nice_ticks(frame.x_low, frame.x_high, 5)
-    inside = [t for t in ticks if frame.x_low - 1e-9 <= t <= frame.x_high * 1.0001]
+    slack = 1e-4 * (frame.x_high - frame.x_low)
+    inside = [t for t in ticks if frame.x_low - slack <= t <= frame.x_high + slack]
     marks = [text(steps_text(t), percent(frame.x(t)), "100%", dy="18") for t in inside]
-    return [*marks, text("environment steps", "50%", "100%", dy="37", class_="axis")]
+    return [*marks, text(label, "50%", "100%", dy="37", class_="axis")]
 
 
 def text(

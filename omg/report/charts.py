@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omg.evaluation.curves import band
+from omg.evaluation.curves import band, on_common_steps
+from omg.evaluation.metric_bounds import bounds, clipped
+from omg.evaluation.statistics import MIN_SEEDS
 from omg.experiment.series import Curve
 from omg.report.axes import (
     Frame,
@@ -38,14 +41,25 @@ MAX_POINTS = 300
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A method's mean over seeds; `spread` is half a 95 % interval, None with one seed."""
+    """A method's mean over seeds with its 95 % interval, within what the metric can be; two seeds
+    have none and are shown themselves (`each`)."""
 
     label: str
     slot: int
     steps: Values
     mean: Values
-    spread: Values | None
-    seeds: int
+    band: tuple[Values, Values] | None = None
+    each: tuple[Values, ...] = ()
+    seeds: int = 1
+
+    def words(self, at: int) -> str:
+        """A value with what is known of its seeds."""
+        if self.band is not None:
+            low, high = (float(edge[at]) for edge in self.band)
+            places = decimals([low, high])
+            return f"{number(float(self.mean[at]), places)} {interval(low, high, places)}"
+        each = ", ".join(number(float(values[at])) for values in self.each)
+        return number(float(self.mean[at])) + (f" ({each})" if each else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +72,17 @@ class Interval:
     low: float | None
     high: float | None
     strong: bool = False  # its words in bold
+    each: tuple[float, ...] = ()  # seeds, where they are too few for an interval
 
     def ends(self) -> list[float]:
-        return [v for v in (self.point, self.low, self.high) if v is not None]
+        return [v for v in (self.point, self.low, self.high, *self.each) if v is not None]
+
+    def words(self, places: int, *, sign: bool) -> str:
+        """The point with its interval, or with its seeds."""
+        beside = interval(self.low, self.high, places)
+        if len(self.each) > 1:
+            beside = f"(seeds {', '.join(number(v, places) for v in self.each)})"
+        return f"{number(self.point, places, sign=sign)} {beside}".strip()
 
 
 def thinned(count: int, limit: int = MAX_POINTS) -> NDArray[np.int64]:
@@ -70,55 +92,73 @@ def thinned(count: int, limit: int = MAX_POINTS) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, limit).round().astype(np.int64))
 
 
-def series_of(label: str, slot: int, curves: Sequence[Curve]) -> Series | None:
+def series_of(label: str, slot: int, curves: Sequence[Curve], metric: str = "") -> Series | None:
     """The mean of some seeds' curves over the steps they share; None where they share none."""
     if not curves:
         return None
-    steps, mean, spread = band(curves)
+    steps, rows = on_common_steps(curves)
     if len(steps) == 0:
         return None
     keep = thinned(len(steps))
-    seeds = len(curves)
-    return Series(label, slot, steps[keep], mean[keep], spread[keep] if seeds > 1 else None, seeds)
+    _, mean, spread = band(curves)
+    mean, seeds = mean[keep], len(curves)
+    edges = clipped(metric, mean - spread[keep]), clipped(metric, mean + spread[keep])
+    return Series(
+        label,
+        slot,
+        steps[keep],
+        mean,
+        band=edges if seeds >= MIN_SEEDS else None,
+        each=tuple(rows[:, keep]) if 1 < seeds < MIN_SEEDS else (),
+        seeds=seeds,
+    )
 
 
 def line_chart(
-    name: str, series: Sequence[Series], *, title: str, y_label: str = "", tall: bool = True
+    name: str,
+    series: Sequence[Series],
+    *,
+    title: str,
+    metric: str = "",
+    y_label: str = "",
+    x_label: str = "environment steps",
+    tall: bool = True,
 ) -> Html:
-    """Curves over environment steps with a band where there are several seeds; a small one (not
-    tall) stands under a heading that says what it shows."""
-    lows = [s.mean - (0 if s.spread is None else s.spread) for s in series]
-    highs = [s.mean + (0 if s.spread is None else s.spread) for s in series]
-    y_ticks = nice_ticks(min(float(v.min()) for v in lows), max(float(v.max()) for v in highs))
+    """Curves over environment steps with a band from three seeds on, or each of two seeds; a small
+    one (not tall) stands under a heading that says what it shows."""
+    shown = [v for s in series for v in (s.mean, *(s.band or ()), *s.each)]
+    ends = min(float(v.min()) for v in shown), max(float(v.max()) for v in shown)
+    y_ticks = nice_ticks(*ends, within=bounds(metric))
     x_low = min(float(s.steps[0]) for s in series)
     x_high = max(float(s.steps[-1]) for s in series)
     if x_high == x_low:  # a single record
         x_low, x_high = (0.0, x_high) if x_high > 0 else (0.0, 1.0)
     frame = Frame(x_low, x_high, y_ticks[0], y_ticks[-1])
     bands, lines, dots = [], [], []
-    for s, low, high in zip(series, lows, highs, strict=True):
-        if s.spread is not None and len(s.steps) > 1:
-            bands.append(_mark(frame.area(s.steps, low, high), f"band c{s.slot % 8}", s.slot))
+    for s in series:
+        if s.band is not None and len(s.steps) > 1:
+            bands.append(_mark(frame.area(s.steps, *s.band), f"band c{s.slot % 8}", s.slot))
+        if len(s.steps) > 1:
+            each = f"{line_class(s.slot)} each"
+            lines += [_mark(frame.path(s.steps, values), each, s.slot) for values in s.each]
         if len(s.steps) > 1:
             lines.append(_mark(frame.path(s.steps, s.mean), line_class(s.slot), s.slot))
         else:
             dots.append(_dot(frame, s))
     inner = stretched([*bands, *lines])
-    described = "; ".join(
-        f"{s.label} ends at {number(float(s.mean[-1]))}"
-        + (f" ± {number(float(s.spread[-1]))}" if s.spread is not None else "")
-        for s in series
-    )
+    described = "; ".join(f"{s.label} ends at {s.words(-1)}" for s in series)
     hover = {
         "x": [frame.x_low, frame.x_high],
         "y": [frame.y_low, frame.y_high],
+        "unit": "steps" if x_label == "environment steps" else x_label,
         "series": [
             {
                 "label": s.label,
                 "slot": s.slot,
-                "steps": [int(x) for x in s.steps],
+                "steps": _rounded(s.steps, 9),
                 "mean": _rounded(s.mean),
-                "spread": None if s.spread is None else _rounded(s.spread),
+                "low": None if s.band is None else _rounded(s.band[0]),
+                "high": None if s.band is None else _rounded(s.band[1]),
             }
             for s in series
         ],
@@ -126,8 +166,8 @@ def line_chart(
     picture = drawing(
         name,
         title,
-        f"{title} over environment steps. {described}.",
-        [*grid(frame, y_ticks), *x_axis(frame), inner, *dots],
+        f"{title} over {x_label}. {described}.",
+        [*grid(frame, y_ticks), *x_axis(frame, x_label), inner, *dots],
     )
     plot = el(
         "div",
@@ -198,11 +238,13 @@ def interval_plot(
     zero: bool,
     x_label: str,
     beside: Sequence[Interval] = (),
+    within: tuple[float, float] = (-math.inf, math.inf),
 ) -> Html:
-    """Points with their intervals, a row each: its words above, the mark below. The axis spans
-    the rows `beside` as well, those of a plot it is compared with."""
+    """Points with their intervals or seeds, a row each: its words above, the mark below. The axis
+    spans the rows `beside` as well, those of a plot it is compared with."""
     ends = [v for row in (*rows, *beside) for v in row.ends()]
-    ticks = nice_ticks(min([*ends, *[0.0] * zero]), max([*ends, *[0.0] * zero]), 4)
+    ends_0 = [*ends, *[0.0] * zero]
+    ticks = nice_ticks(min(ends_0), max(ends_0), 4, within=within)
     frame = Frame(ticks[0], ticks[-1], 0.0, 1.0)
     places = decimals(ends)
     pitch = 46
@@ -217,26 +259,30 @@ def interval_plot(
     for i, row in enumerate(rows):
         y = pitch * i + 32
         strong = " strong" if row.strong else ""
-        value = number(row.point, places, sign=zero)
-        words = f"{value} {interval(row.low, row.high, places)}".strip()
         marks += [
             text(row.label, "0", y - 14, anchor="start", class_=f"row-label{strong}"),
-            text(words, "100%", y - 14, anchor="end", class_=f"row-value{strong}"),
+            text(
+                row.words(places, sign=zero),
+                "100%",
+                y - 14,
+                anchor="end",
+                class_=f"row-value{strong}",
+            ),
         ]
         colour = f"c{row.slot % 8}"
         if row.low is not None and row.high is not None:
             low, high = percent(frame.x(row.low)), percent(frame.x(row.high))
             marks.append(el("line", x1=low, x2=high, y1=y, y2=y, class_=f"whisker {colour}"))
+        marks += [
+            el("circle", cx=percent(frame.x(seed)), cy=y, r="3", class_=f"seed {colour}")
+            for seed in (row.each if len(row.each) > 1 else ())
+        ]
         marks.append(
             el("circle", cx=percent(frame.x(row.point)), cy=y, r="5", class_=f"point {colour}")
         )
     marks += [text(tick_text(t, ticks), percent(frame.x(t)), height, dy="18") for t in ticks]
     marks.append(text(x_label, "50%", height, dy="38", class_="axis"))
-    described = "; ".join(
-        f"{row.label}: {number(row.point, places, sign=zero)} "
-        f"{interval(row.low, row.high, places)}".strip()
-        for row in rows
-    )
+    described = "; ".join(f"{row.label}: {row.words(places, sign=zero)}" for row in rows)
     picture = drawing(name, title, f"{title}. {described}.", marks, height=height)
     return el("div", picture, class_="plot intervals")
 
@@ -255,5 +301,6 @@ def _shade(k: int, count: int) -> str:
     return f"--p:{round(100 - 78 * k / max(count - 1, 1))}%"
 
 
-def _rounded(values: Values) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]
+def _rounded(values: Values, digits: int = 4) -> list[float]:
+    found = [float(f"{value:.{digits}g}") for value in values]
+    return [int(value) if value.is_integer() else value for value in found]

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omg.evaluation.crossplay_table import Crossplay, Opponent
+from omg.evaluation.curves import evaluation_note
+from omg.evaluation.grouping import check_seeds, distinguish
 from omg.experiment.series import Curve
 from omg.registry import nearest
 from omg.report.formats import Replay, read_crossplay, read_pool, read_replay
-from omg.report.metrics import played_name
+from omg.report.metrics import logged_name, played_name
 from omg.report.runs import RunRecord, find_runs, read_run
 from omg.types import OmgError
 
-DEFAULT_METRIC = "test_own_return_mean"
+DEFAULT_METRIC = "test_own_return_mean"  # unless the cross-play names another
 FALLBACK_METRIC = "test_return_mean"
 MAX_REPLAYS = 24
 
@@ -58,8 +60,8 @@ class ReportData:
 
 
 def collect(sources: Sequence[Path], *, title: str = "", metric: str = "") -> ReportData:
-    """Read a pipeline's folder, or any folders of runs. An empty metric: the agent's own return,
-    or the team's where nobody logged it."""
+    """Read a pipeline's folder, or any folders of runs. An empty metric: the one that the
+    cross-play was asked for, else the agent's own return, or the team's where nobody logged it."""
     if not sources:
         raise OmgError("There is nothing to report on. Give a pipeline's folder, or runs.")
     for source in sources:
@@ -95,7 +97,9 @@ def _read_runs(sources: Sequence[Path], notes: list[str]) -> list[RunRecord]:
     records = []
     for run, role in found.values():
         record = read_run(run, role)
-        if record is None:
+        if record is not None and record.config.get("evaluate"):
+            notes.append(evaluation_note(run))
+        elif record is None:
             notes.append(f"{run.name} has logged nothing yet and is left out.")
         else:
             records.append(record)
@@ -139,20 +143,20 @@ def _opponents(sources: Sequence[Path], crossplay: Crossplay | None) -> tuple[Op
 
 
 def _named_like(crossplay: Crossplay | None, runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Runs called as the cross-play table calls them; with their task where there are several."""
+    """Runs called as the cross-play table calls them; with their task where there are several, and
+    with what differs between runs of one name."""
     names = {}
     for agent in crossplay.agents if crossplay else ():
         names[agent.id] = agent.method
         if agent.run:
             names[Path(agent.run).name] = agent.method
     several = len({run.task for run in runs}) > 1
-    named = []
-    for run in runs:
-        method = names.get(run.path.name, run.method)
-        named.append(
-            dataclasses.replace(run, method=f"{method} ({run.task})" if several else method)
-        )
-    return named
+    plain = [names.get(r.path.name, r.method) + f" ({r.task})" * several for r in runs]
+    methods = distinguish(plain, [run.config for run in runs])
+    for method in dict.fromkeys(methods):
+        same = [run for run, name in zip(runs, methods, strict=True) if name == method]
+        check_seeds(method, [(run.path, run.seed) for run in same])
+    return [dataclasses.replace(r, method=m) for r, m in zip(runs, methods, strict=True)]
 
 
 def _methods(agents: Sequence[RunRecord], crossplay: Crossplay | None) -> tuple[str, ...]:
@@ -176,6 +180,8 @@ def _metric(asked: str, agents: Sequence[RunRecord], crossplay: Crossplay | None
             hint = nearest(asked, choice) or f". There are: {', '.join(choice) or 'none'}."
             raise OmgError(f"No run has the metric '{asked}'{hint}")
         return asked
+    if crossplay and crossplay.metric in played:
+        return logged_name(crossplay.metric)
     if DEFAULT_METRIC in known or played_name(DEFAULT_METRIC) in played or not known:
         return DEFAULT_METRIC
     return FALLBACK_METRIC

@@ -22,7 +22,8 @@ from omg.report.html import (
     tabs,
 )
 from omg.report.metrics import Metric, played_metrics
-from omg.report.results import side_name, splits_of
+from omg.report.results import crossplay_command
+from omg.report.sides import side_name, splits_of
 
 MAX_METRICS = 6
 Values = Mapping[tuple[str, str, str], float]  # split, opponent, agent
@@ -45,13 +46,14 @@ def crossplay_section(data: ReportData) -> Html:
         return section("crossplay", "Cross-play", missing)
     known = {name for cell in crossplay.cells for name, v in cell.metrics.items() if v is not None}
     chosen = played_metrics(known, data.played)[:MAX_METRICS]
-    panels = [(metric.title, _panel(crossplay, metric)) for metric in chosen]
+    command = crossplay_command(data)
+    panels = [(metric.title, _panel(crossplay, metric, command)) for metric in chosen]
     return section(
         "crossplay", "Cross-play", tabs("heat", panels, label="Metric of the cross-play")
     )
 
 
-def _panel(crossplay: Crossplay, metric: Metric) -> Html:
+def _panel(crossplay: Crossplay, metric: Metric, command: str) -> Html:
     values = {
         (cell.split, cell.opponent, cell.agent): value
         for cell in crossplay.cells
@@ -68,7 +70,7 @@ def _panel(crossplay: Crossplay, metric: Metric) -> Html:
         f"{metric.title}{about} with every opponent, mean over a method's seeds. Stronger colour: "
         f"larger value, one scale for both sides. {crossplay.episodes:,} episodes per agent and "
         "opponent. Made by ",
-        el("code", "omg crossplay"),
+        el("code", command),
         ".",
     )
     main = figure(_sides(crossplay, values, per_method, metric, grouped=False), caption)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from omg.evaluation.curves import band
-from omg.experiment.series import Curve
+from omg.evaluation.metric_bounds import within
+from omg.evaluation.statistics import mean_interval
+from omg.evaluation.words import seed_notes
 from omg.report.data import ReportData
 from omg.report.html import (
     Child,
@@ -22,15 +21,19 @@ from omg.report.html import (
     scroll_box,
     swatch,
 )
-from omg.report.metrics import describe, played_name, tested_metrics
+from omg.report.metrics import HIT_RATIO, describe, played_name, tested_metrics
 
 # Beside the chosen metric; the others can be seen in the cross-play.
 COLUMNS = ("discounted_return", "ep_length", "food_collected", "hit_ratio", "win_rate")
 
 
-def range_words(low: float | None, high: float | None, places: int) -> Html | None:
-    """An interval in the second line of a cell; nothing where there is none."""
+def range_words(
+    low: float | None, high: float | None, places: int, seeds: Sequence[float] = ()
+) -> Html | None:
+    """An interval in the second line of a cell, or each seed where there is none."""
     words = interval(low, high, places)
+    if not words and len(seeds) > 1:
+        words = f"seeds {', '.join(number(seed, places) for seed in seeds)}"
     return el("span", words, class_="range") if words else None
 
 
@@ -41,8 +44,10 @@ def last_tests(data: ReportData) -> Html:
     methods = [m for m in data.methods if data.runs_of(m)]
     if not names or not methods:
         return note("The runs hold no tests.")
-    ends = {(m, n): _end(data.curves_of(m, n)) for m in methods for n in names}
-    places = {n: decimals(ends[m, n][0] for m in methods) for n in names}
+    ends = {
+        (m, n): [float(c.values[-1]) for c in data.curves_of(m, n)] for m in methods for n in names
+    }
+    places = {n: decimals(v for m in methods for v in ends[m, n]) for n in names}
     head = el(
         "tr",
         [el("th", words, scope="col") for words in ("Method",)],
@@ -55,10 +60,11 @@ def last_tests(data: ReportData) -> Html:
     for method in methods:
         cells: list[Child] = [el("td", str(len(data.runs_of(method))), class_="num")]
         for name in names:
-            mean, half = ends[method, name]
-            low, high = (None, None) if mean is None or half is None else (mean - half, mean + half)
-            shown = el("span", number(mean, places[name]))
-            cells.append(el("td", shown, range_words(low, high, places[name]), class_="num"))
+            seeds, digits = ends[method, name], places[name]
+            found = mean_interval(seeds) if seeds else None
+            shown = el("span", number(found.value if found else None, digits))
+            low, high = within(name, found.low, found.high) if found else (None, None)
+            cells.append(el("td", shown, range_words(low, high, digits, seeds), class_="num"))
         rows.append(el("tr", el("th", swatch(data.slot(method)), " ", method, scope="row"), cells))
     content = el(
         "table",
@@ -67,21 +73,15 @@ def last_tests(data: ReportData) -> Html:
         el("tbody", rows),
         class_="results",
     )
-    caption = "The last test of every run: mean and 95 % interval over seeds"
-    if all(len(data.runs_of(m)) == 1 for m in methods):
-        caption = "The last test of every run; one seed, so no interval"
-    elif any(len(data.runs_of(m)) == 2 for m in methods):
-        caption += " (two seeds make a very wide one)"
+    counts = [len(data.runs_of(m)) for m in methods]
+    caption = "The last test of every run: mean and 95 % t interval over seeds."
+    words = " ".join([caption, *seed_notes(counts), *explained(names)])
     return figure(
         scroll_box(content, "Last tests per method"),
-        join(caption, ". Made by ", el("code", "omg train"), "."),
+        join(words, " Made by ", el("code", "omg train"), "."),
     )
 
 
-def _end(curves: Sequence[Curve]) -> tuple[float | None, float | None]:
-    """Mean of the seeds' last values, and half its interval where there are several."""
-    if not curves:
-        return None, None
-    last = [Curve(np.zeros(1), curve.values[-1:]) for curve in curves]
-    _, mean, spread = band(last)
-    return float(mean[0]), float(spread[0]) if len(curves) > 1 else None
+def explained(names: Sequence[str]) -> list[str]:
+    """What a column means that its title does not say."""
+    return [f"Hit ratio: {HIT_RATIO}."] if any("hit_ratio" in name for name in names) else []

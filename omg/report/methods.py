@@ -2,67 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omg.config.loader import CONFIG_DIR, available, load_command_line, read_yaml
-from omg.config.schema import marked
+from omg.evaluation.grouping import leaves, settings
 from omg.report.data import ReportData
 from omg.report.html import Child, Html, el, join, note, swatch, table
 from omg.report.runs import RunRecord
 from omg.types import OmgError
 
-# Keys that say where and how a run is kept, not what it learns.
-ASIDE = marked(identity=False)
-
-
-def leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def settings(run: RunRecord) -> dict[str, Any]:
-    """A run's configuration without what does not matter to its result."""
-    return {k: v for k, v in leaves(run.config) if k.partition(".")[0] not in ASIDE}
-
 
 def command(run: RunRecord) -> str:
-    """A command that trains the same: presets and what differs from them, or, where the presets
-    are not ours, the configuration's file."""
-    wanted = settings(run)
-    words = _presets(run.config)
-    fallback = f"omg train with {shlex.quote(f'{run.path.name}/config.yaml')}"
-    if words is None:
-        return fallback
-    try:
-        preset = dict(leaves(load_command_line(words).config.as_dict()))
-    except OmgError:  # the presets changed since
-        return fallback
-    differing = {k: v for k, v in wanted.items() if preset.get(k, _MISSING) != v}
-    if any(k not in preset and "." not in k for k in differing):
-        return fallback
+    """A command that trains the same: the nearest presets and what differs from them, or, where
+    the presets are not ours, the configuration's file."""
+    wanted = settings(run.config)
+    found = []
+    for words in _presets(run.config):
+        with contextlib.suppress(OmgError):  # the presets changed since
+            preset = settings(load_command_line(words).config.as_dict())
+            differing = {k: v for k, v in wanted.items() if preset.get(k, _MISSING) != v}
+            more = [k for k in preset if "." in k and k not in wanted]  # no word takes them back
+            if not more and all(k in preset or "." in k for k in differing):
+                found.append((len(differing), words, differing))
+    if not found:
+        return f"omg train with {shlex.quote(f'{run.path.name}/config.yaml')}"
+    _, words, differing = min(found, key=lambda one: one[0])
+    label = [f"--label={run.config['label']}"] if run.config.get("label") else []
     plain = [f"--{k}={v}" for k, v in differing.items() if "." not in k]
     nested = [f"{k}={v}" for k, v in differing.items() if "." in k]
     with_words = ["with", *nested] if nested else []
-    all_words = [*words, f"--seed={run.seed}", *plain, *with_words]
+    all_words = [*words, f"--seed={run.seed}", *label, *plain, *with_words]
     return "omg train " + " ".join(shlex.quote(word) for word in all_words)
 
 
 _MISSING = object()
 
 
-def _presets(config: Mapping[str, Any]) -> list[str] | None:
+def _presets(config: Mapping[str, Any]) -> list[list[str]]:
+    """The shipped presets of the run's algorithm on its environment."""
     if config.get("multi_algs") or config.get("name") not in available("algs"):
-        return None
-    for name in available("envs"):
-        if read_yaml(CONFIG_DIR / "envs" / f"{name}.yaml", name).get("env") == config.get("env"):
-            return [f"--config={config['name']}", f"--env-config={name}"]
-    return None
+        return []
+    return [
+        [f"--config={config['name']}", f"--env-config={name}"]
+        for name in available("envs")
+        if read_yaml(CONFIG_DIR / "envs" / f"{name}.yaml", name).get("env") == config.get("env")
+    ]
 
 
 def command_table(data: ReportData) -> Html:
@@ -122,7 +109,7 @@ def _differs(shown: str, default: Any) -> bool:
 
 def _values(runs: Sequence[RunRecord]) -> dict[str, str]:
     """Settings as text; one that varies between a method's seeds lists all its values."""
-    every = [settings(run) for run in runs]
+    every = [settings(run.config) for run in runs]
     keys = dict.fromkeys(key for found in every for key in found)
     return {k: " or ".join(dict.fromkeys(_shown(found.get(k)) for found in every)) for k in keys}
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from omg.evaluation.crossplay_table import RENAMED
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -16,27 +18,22 @@ class Metric:
     about: str = ""
 
 
+HIT_RATIO = (
+    "states that the agent inferred and the opponents were in later, as a share of the states of "
+    "an episode; a place one step ahead is easy to hit, so read it beside the chosen k"
+)
+
 TESTS = (
     Metric("test_own_return_mean", "Own return", "what the learning agent earns; higher is better"),
     Metric(
         "test_own_discounted_return_mean",
-        "Discounted return",
+        "Own discounted return",
         "own rewards, later ones counted less, so being quick pays; higher is better",
-    ),
-    Metric(
-        "test_discounted_return_mean",
-        "Discounted return",
-        "rewards, later ones counted less, so being quick pays; higher is better",
     ),
     Metric("test_return_mean", "Team return", "what all players earn together; higher is better"),
     Metric("test_ep_length_mean", "Episode length", "steps until an episode ends; lower is better"),
-    Metric("test_food_collected_mean", "Food collected", "per episode; higher is better"),
-    Metric(
-        "test_hit_ratio_mean",
-        "Hit ratio",
-        "inferred places that the opponent reaches later, as a share of its trajectory. Places one "
-        "step ahead are easy to hit, so read it beside the chosen k",
-    ),
+    Metric("test_food_collected_mean", "Food collected", "share per episode; higher is better"),
+    Metric("test_hit_ratio_mean", "Hit ratio", HIT_RATIO),
     Metric("test_battle_won_mean", "Win rate", "share of battles won; higher is better"),
     Metric("test_win_rate_mean", "Win rate", "share of games won; higher is better"),
 )
@@ -74,12 +71,15 @@ COLLAPSE = (
 # Of crossplay.json: short titles for columns.
 PLAYED = (
     Metric("own_return", "Own return", "higher is better"),
-    Metric("discounted_return", "Discounted return", "higher is better"),
+    Metric("discounted_return", "Own discounted return", "higher is better"),
     Metric("ep_length", "Steps per episode", "lower is better"),
     Metric("food_collected", "Food collected", "higher is better"),
-    Metric("hit_ratio", "Hit ratio", "only agents that infer subgoals"),
+    Metric("hit_ratio", "Hit ratio", HIT_RATIO),
     Metric("win_rate", "Win rate", "higher is better"),
     Metric("return", "Team return", "higher is better"),
+    Metric("permuted_own_return", "Own return, permuted", "the permutation test"),
+    Metric("permuted_discounted_return", "Own discounted return, permuted", "the permutation test"),
+    Metric("permuted_ep_length", "Steps per episode, permuted", "the permutation test"),
 )
 _ALL = {metric.name: metric for metric in (*TESTS, *LOSSES, *PRIORS, *COLLAPSE, *PLAYED)}
 
@@ -93,7 +93,13 @@ def describe(name: str) -> Metric:
 def played_name(metric: str) -> str:
     """The name of a run's metric in `crossplay.json`."""
     plain = metric.removeprefix("test_").removesuffix("_mean")
-    return "discounted_return" if plain == "own_discounted_return" else plain
+    return RENAMED.get(plain, plain)
+
+
+def logged_name(metric: str) -> str:
+    """The name of a metric of `crossplay.json` in the runs' metrics."""
+    plain = {played: logged for logged, played in RENAMED.items()}.get(metric, metric)
+    return f"test_{plain}_mean"
 
 
 def tested_metrics(known: Iterable[str], first: str) -> list[Metric]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from omg.evaluation.crossplay_table import Opponent
+from omg.experiment.series import Curve
 from omg.report.data import ReportData
 from omg.report.html import Child, Html, el, figure, join, note, number, section, table
-from omg.report.results import side_name, splits_of
+from omg.report.sides import side_name, splits_of
 
 
 def opponents_section(data: ReportData) -> Html:
@@ -21,13 +22,16 @@ def opponents_section(data: ReportData) -> Html:
     trained = bool(data.opponent_runs)
     rows = [_row(data, member, trained) for member in members]
     if trained:
-        head.append("last test return")
+        head.append("team return in its test")
     sides = [f"{sum(o.split == s for o in members)} {side_name(s).lower()}" for s in order]
     caption = join(
         f"The pool: {' and '.join(sides)}. Seen: training drew from them; unseen: held out. "
         "Listed by ",
         el("code", "omg pool list"),
         ".",
+        " The return is that of the test nearest to the step at which the checkpoint was saved."
+        if trained
+        else "",
     )
     content = table(
         head, rows, caption="Members of the pool", numeric=[2, *([5] if trained else [])]
@@ -42,5 +46,20 @@ def _row(data: ReportData, member: Opponent, trained: bool) -> Sequence[Child]:
     if trained:
         run = data.opponent_runs.get(member.run.rstrip("/").rpartition("/")[2])
         curve = run.curves.get("test_return_mean") if run else None
-        row.append(number(None if curve is None else float(curve.values[-1])))
+        row.append("–" if curve is None else _tested(curve, _saved_at(member)))
     return row
+
+
+def _saved_at(member: Opponent) -> int | None:
+    """When a checkpoint was saved; older files say it in the id only."""
+    if member.env_steps is not None:
+        return member.env_steps
+    step = member.id.rpartition("-")[2]
+    return int(step) if step.isdecimal() else None
+
+
+def _tested(curve: Curve, saved: int | None) -> str:
+    """The test nearest to a step, with its own step where that is another one."""
+    at = -1 if saved is None else int(abs(curve.steps - saved).argmin())
+    words, step = number(float(curve.values[at])), int(curve.steps[at])
+    return words if step == saved else f"{words} (step {step:,})"

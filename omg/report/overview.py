@@ -86,6 +86,18 @@ def _steps(data: ReportData) -> str:
     return f"{steps[0]:,} to {steps[-1]:,} steps"
 
 
+def _why_steps(data: ReportData) -> str:
+    """How a run's steps follow from t_max, where they are more."""
+    asked = {int(run.config.get("t_max") or 0) for run in data.agents}
+    last = max(run.env_steps for run in data.agents)
+    if len(asked) != 1 or not (t_max := asked.pop()) or last <= t_max:
+        return ""
+    seats = last // t_max
+    each = f" for each of {seats} seats" if seats > 1 else ""
+    ended = ", and the round of all copies was finished" if last > seats * t_max else ""
+    return f" (t_max {t_max:,}{each}{ended})"
+
+
 def _facts(data: ReportData) -> list[Fact]:
     facts: list[Fact] = []
     if data.methods:
@@ -95,7 +107,7 @@ def _facts(data: ReportData) -> list[Fact]:
         facts.append(
             ("Seeds per method", _seeds(data).removesuffix(" seeds").removesuffix(" seed"))
         )
-        facts.append(("Steps per run", _steps(data).removesuffix(" steps")))
+        facts.append(("Steps per run", _steps(data).removesuffix(" steps") + _why_steps(data)))
     for split, words in (("train", "Opponents, seen"), ("heldout", "Opponents, unseen")):
         count = sum(o.split == split for o in data.opponents)
         if count:

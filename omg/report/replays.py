@@ -103,13 +103,22 @@ def _player(data: ReportData) -> Html:
         "One episode per entry, recorded while evaluating. A ring shows where the learning agent "
         "infers that the opponent is heading; the dashed line is where it really goes next. A "
         "prediction counts as reached if the opponent stands in the nearest cell at a later step. "
-        "Keys: ← → step, space plays, Home and End jump. Recorded by ",
-        el("code", "omg crossplay --replays=3"),
-        ".",
+        "Keys: ← → step, space plays, Home and End jump.",
+        _recorded(data),
     )
     box = el("div", el("div", stage, _controls(), class_="board"), side, class_="replay")
     script_off = el("noscript", note("Replays need JavaScript."))
     return join(script_off, el("figure", picker, box, el("figcaption", words)))
+
+
+def _recorded(data: ReportData) -> Html | None:
+    """The command, as far as the cross-play's file says it."""
+    count = data.crossplay.replays if data.crossplay else 0
+    return (
+        join(" Recorded by ", el("code", f"omg crossplay --replays={count}"), ".")
+        if count
+        else None
+    )
 
 
 def _controls() -> Html:

@@ -96,15 +96,17 @@
       tip = document.createElement("div");
       tip.className = "tip";
       tip.setAttribute("role", "status");
-      tip.append(`${Math.round(x).toLocaleString("en")} steps`);
+      const steps = data.unit === "steps";
+      const where = steps ? Math.round(x).toLocaleString("en") : shownNumber(x);
+      tip.append(steps ? `${where} steps` : `${data.unit}: ${where}`);
       for (const one of data.series) {
         if (off(one.slot) || x > one.steps.at(-1)) continue;
         const i = nearest(one.steps, x);
         const row = add(tip, "div", { class: "row" });
         add(row, "i", { class: `c${one.slot % 8}` });
         add(row, "span", {}, one.label);
-        const spread = one.spread ? ` ± ${shownNumber(one.spread[i])}` : "";
-        add(row, "b", {}, shownNumber(one.mean[i]) + spread);
+        const range = one.low ? ` [${shownNumber(one.low[i])}, ${shownNumber(one.high[i])}]` : "";
+        add(row, "b", {}, shownNumber(one.mean[i]) + range);
       }
       plot.append(tip);
       const left = picture.getBoundingClientRect().left - plot.getBoundingClientRect().left;

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Sequence
 
 from omg.evaluation.crossplay_table import Crossplay, Paired, Summary
-from omg.report.charts import Interval, interval_plot
+from omg.evaluation.words import FIXED, seed_notes
+from omg.report.charts import Interval
 from omg.report.data import ReportData
+from omg.report.evidence import permutation, profiles
 from omg.report.html import (
     Html,
     decimals,
@@ -21,24 +24,10 @@ from omg.report.html import (
     swatch,
     tabs,
 )
-from omg.report.last_tests import COLUMNS, last_tests, range_words
-from omg.report.metrics import (
-    describe,
-    played_metrics,
-)
-
-SPLITS = (("train", "Seen opponents"), ("heldout", "Unseen opponents"))
-
-
-def side_name(split: str) -> str:
-    """What a side of the pool is called on the page."""
-    return dict(SPLITS).get(split, split)
-
-
-def splits_of(names: Iterable[str]) -> list[str]:
-    """The sides there are, seen ones first."""
-    known = [split for split, _ in SPLITS]
-    return sorted(set(names), key=lambda s: (known.index(s) if s in known else 9, s))
+from omg.report.last_tests import COLUMNS, explained, last_tests, range_words
+from omg.report.metrics import describe, played_metrics
+from omg.report.sides import side_by_side, side_name, splits_of
+from omg.report.verdict import excludes_zero, verdict
 
 
 def results_section(data: ReportData) -> Html:
@@ -50,9 +39,9 @@ def results_section(data: ReportData) -> Html:
             "opponents of training. Run omg crossplay for unseen ones."
         )
         return section("results", "Results", missing, last_tests(data))
-    if not crossplay.summaries:
-        return section("results", "Results", note("crossplay.json holds no summary to show."))
-    lineups = list(dict.fromkeys(row.lineup for row in crossplay.summaries))
+    if not crossplay.summaries():
+        return section("results", "Results", note("crossplay.json holds no games to sum up."))
+    lineups = list(dict.fromkeys(row.lineup for row in crossplay.summaries()))
     panels = [(_lineup_name(lineup), _lineup(data, crossplay, lineup)) for lineup in lineups]
     return section("results", "Results", tabs("lineup", panels, label="Line-ups"))
 
@@ -65,57 +54,22 @@ def _lineup_name(lineup: str) -> str:
 
 
 def _lineup(data: ReportData, crossplay: Crossplay, lineup: str) -> Html:
-    rows = [row for row in crossplay.summaries if row.lineup == lineup]
-    paired = [row for row in crossplay.differences if row.lineup == lineup]
+    rows = [row for row in crossplay.summaries() if row.lineup == lineup]
+    paired = [row for row in crossplay.differences() if row.lineup == lineup]
     return join(
-        _verdict(data, paired),
-        _summary_table(data, rows, lineup),
+        verdict(data, paired, rows),
+        _summary_table(data, rows),
         _means(data, rows, lineup),
         _paired(data, paired, lineup),
+        permutation(data, [r for r in crossplay.permutations() if r.lineup == lineup], lineup),
+        profiles(data, crossplay, lineup),
     )
-
-
-# --- what the intervals say -----------------------------------------------------------------
-
-
-def excludes_zero(row: Paired) -> bool:
-    """Whether a difference's whole interval lies on one side of zero."""
-    return row.low is not None and row.high is not None and (row.low > 0 or row.high < 0)
-
-
-def _verdict(data: ReportData, paired: Sequence[Paired]) -> Html | None:
-    rows = [row for row in paired if row.metric == data.played and row.difference is not None]
-    if not rows:
-        return None
-    items = []
-    for baseline, split in dict.fromkeys((row.baseline, row.split) for row in rows):
-        group = [row for row in rows if (row.baseline, row.split) == (baseline, split)]
-        items.append(el("li", _verdict_words(group, baseline, split, data.played)))
-    return el("ul", items, class_="verdict")
-
-
-def _verdict_words(rows: Sequence[Paired], baseline: str, split: str, metric: str) -> Html:
-    places = decimals(row.difference for row in rows)
-    inside = [row.method for row in rows if not excludes_zero(row)]
-    clear = [row for row in rows if excludes_zero(row)]
-    named = [f"{row.method} ({number(row.difference, places, sign=True)})" for row in clear]
-    start = el("strong", f"{side_name(split)}, {describe(metric).title.lower()}: ")
-    if not clear:
-        words = f"no difference from {baseline} has an interval that excludes zero."
-    else:
-        words = f"the difference from {baseline} excludes zero for {_listed(named)}"
-        words += f"; it includes zero for {_listed(inside)}." if inside else "."
-    return join(start, words)
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 # --- the table -------------------------------------------------------------------------------
 
 
-def _summary_table(data: ReportData, rows: Sequence[Summary], lineup: str) -> Html:
+def _summary_table(data: ReportData, rows: Sequence[Summary]) -> Html:
     metrics = [m.name for m in played_metrics({row.metric for row in rows}, data.played)]
     names = [metrics[0], *[m for m in metrics[1:] if m in COLUMNS]]
     found = {(row.split, row.method, row.metric): row for row in rows}
@@ -151,7 +105,7 @@ def _summary_table(data: ReportData, rows: Sequence[Summary], lineup: str) -> Ht
         bodies,
         class_="results",
     )
-    return figure(scroll_box(content, "Results per method"), _table_caption(data, rows))
+    return figure(scroll_box(content, "Results per method"), _table_caption(data, rows, names))
 
 
 def _best(
@@ -178,25 +132,52 @@ def _best(
 def _value_cell(row: Summary | None, places: int, *, strong: bool, iqm: bool) -> Html:
     if row is None:
         return el("td", "–", class_="num")
-    value, low, high = (
-        (row.iqm, row.iqm_low, row.iqm_high) if iqm else (row.mean, row.mean_low, row.mean_high)
-    )
-    shown = el("strong" if strong else "span", number(value, places))
-    return el("td", shown, range_words(low, high, places), class_="num")
+    shown = el("strong" if strong else "span", number(row.iqm if iqm else row.mean, places))
+    beside = None if iqm else range_words(row.mean_low, row.mean_high, places, row.seeds)
+    return el("td", shown, beside, class_="num")
 
 
-def _table_caption(data: ReportData, rows: Sequence[Summary]) -> Html:
-    seeds = sorted({row.agents for row in rows if row.agents})
-    words = (
-        "Means with 95 % intervals, bootstrapped over seeds and opponents; IQM: mean of the middle "
-        f"half of {describe(data.played).title.lower()}. Bold: the best mean, which by itself "
-        "is no evidence."
-    )
-    if seeds == [1]:
-        words += " There is one seed, so the intervals say nothing about other seeds."
-    elif seeds and seeds[0] < 3:
-        words += " With fewer than three seeds the intervals are rough."
-    return join(words, " Made by ", el("code", "omg crossplay"), ".")
+def _table_caption(data: ReportData, rows: Sequence[Summary], names: Sequence[str]) -> Html:
+    known = any(row.mean_low is not None for row in rows)
+    means = "Means with 95 % t intervals over seeds, within what the metric can be" * known
+    words = [
+        f"{means or 'Means over the opponents'}; IQM: mean of the middle half of "
+        f"{describe(data.played).title.lower()} over seeds and opponents. Bold: the best mean, "
+        "which by itself is no evidence.",
+        *seed_notes([row.agents for row in rows]),
+        *([FIXED] if known else []),
+        *_opponents_words(data),
+        *explained(names),
+    ]
+    if data.priors:
+        steps = max(run.env_steps for run in data.priors)
+        words.append(
+            "The seeds of a method share one prior: how much another prior would change is not "
+            f"in the intervals, and its steps (up to {steps:,}) are not among the steps per run."
+        )
+    return join(" ".join(words), " Made by ", el("code", crossplay_command(data)), ".")
+
+
+def _opponents_words(data: ReportData) -> list[str]:
+    """Checkpoints of one run are no independent opponents."""
+    trained = [o for o in data.opponents if o.algorithm != "script"]
+    runs = {o.run for o in trained}
+    if len(runs) == len(trained):
+        return []
+    return [f"The opponents' {len(trained)} checkpoints come from {len(runs)} runs."]
+
+
+def crossplay_command(data: ReportData) -> str:
+    """How the games were asked for, as far as the file says it."""
+    found = data.crossplay
+    if found is None:
+        return "omg crossplay"
+    words = ["omg crossplay", f"--episodes={found.episodes}", f"--seed={found.seed}"]
+    if found.finetune_episodes:
+        words.append(f"--finetune-episodes={found.finetune_episodes}")
+    words += ["--permute"] * bool(found.permutations()) + ["--sample"] * (not found.greedy)
+    words.append(f"--baseline={shlex.quote(found.compared_to)}")
+    return " ".join([*words, *([f"--replays={found.replays}"] if found.replays else [])])
 
 
 # --- plots -----------------------------------------------------------------------------------
@@ -209,32 +190,22 @@ def _means(data: ReportData, rows: Sequence[Summary], lineup: str) -> Html | Non
     title = describe(data.played).title
     marks = {
         split: [
-            Interval(row.method, data.slot(row.method), row.mean, row.mean_low, row.mean_high)
+            Interval(
+                *(row.method, data.slot(row.method), row.mean, row.mean_low, row.mean_high),
+                each=row.seeds if row.mean_low is None else (),
+            )
             for row in sorted(chosen, key=lambda r: data.slot(r.method))
             if row.split == split and row.mean is not None
         ]
         for split in splits_of(row.split for row in chosen)
     }
-    charts = _side_by_side(
-        marks, slug(f"means-{lineup}"), title=title, zero=False, x_label=title.lower()
+    charts = side_by_side(
+        marks, slug(f"means-{lineup}"), title=title, zero=False, metric=data.played
     )
-    caption = f"{title} of each method: mean and 95 % interval, on equal axes."
+    known = " and 95 % t interval" * any(row.mean_low is not None for row in chosen)
+    rings = " Rings: each seed." * any(row.mean_low is None and row.agents > 1 for row in chosen)
+    caption = f"{title} of each method: mean{known} over seeds, on equal axes.{rings}"
     return figure(charts, caption)
-
-
-def _side_by_side(
-    marks: Mapping[str, Sequence[Interval]], name: str, *, title: str, zero: bool, x_label: str
-) -> Html:
-    """An interval plot per side of the pool, on equal axes."""
-    every = [row for rows in marks.values() for row in rows]
-    charts = []
-    for split, rows in marks.items():
-        words = f"{title}, {side_name(split).lower()}"
-        plot = interval_plot(
-            slug(f"{name}-{split}"), rows, title=words, zero=zero, x_label=x_label, beside=every
-        )
-        charts.append(el("div", el("h4", side_name(split)), plot))
-    return el("div", charts, class_="pair")
 
 
 def _paired(data: ReportData, paired: Sequence[Paired], lineup: str) -> Html:
@@ -267,12 +238,30 @@ def _forest(data: ReportData, rows: Sequence[Paired], name: str) -> Html:
         for split in splits_of(row.split for row in rows)
     }
     title = f"Difference in {metric.title.lower()}"
-    charts = _side_by_side(marks, name, title=title, zero=True, x_label=title.lower())
-    clear = sum(excludes_zero(row) for row in rows)
-    paired = "seeds and opponents" if all(row.same_seeds for row in rows) else "opponents"
-    caption = (
-        f"Method minus baseline on the same {paired}: mean and 95 % interval "
-        f"({metric.about or 'see the metric'}). {clear} of {len(rows)} intervals exclude zero "
-        "(bold); they are not corrected for comparing several."
+    charts = side_by_side(marks, name, title=title, zero=True)
+    known = [row for row in rows if row.low is not None]
+    clear = sum(excludes_zero(row) for row in known)
+    words = [f"Method minus baseline with the same opponents ({metric.about or 'see the metric'})."]
+    if known:
+        words.append(
+            f"Mean and Welch's 95 % t interval over seeds. {clear} of {len(known)} intervals "
+            "exclude zero (bold); they are not corrected for comparing several."
+        )
+    if len(known) < len(rows):
+        words.append("No interval where a method has fewer than three seeds.")
+    words.append(_improvement_words(rows, metric.about.startswith("lower")))
+    return figure(charts, " ".join(words))
+
+
+def _improvement_words(rows: Sequence[Paired], lower: bool) -> str:
+    """rliable's probability of improvement, as a sentence."""
+    listed = [
+        f"{row.method} {number(1 - row.higher if lower else row.higher, 2)} "
+        f"({side_name(row.split).lower()})"
+        for row in rows
+        if row.higher is not None
+    ]
+    return (
+        "Probability of improvement (a random seed of the method is better than one of the "
+        f"baseline with the same opponent, ties half; without an interval): {', '.join(listed)}."
     )
-    return figure(charts, caption)

@@ -78,7 +78,7 @@ def legend(data: ReportData) -> Html | None:
 
 def _series(data: ReportData, metric: str) -> list[Series]:
     found = [
-        series_of(method, data.slot(method), data.curves_of(method, metric))
+        series_of(method, data.slot(method), data.curves_of(method, metric), metric)
         for method in data.methods
     ]
     return [series for series in found if series is not None]
@@ -86,7 +86,11 @@ def _series(data: ReportData, metric: str) -> list[Series]:
 
 def _curve_panel(metric: Metric, series: Sequence[Series]) -> Html:
     chart = line_chart(
-        slug(f"curve-{metric.name}"), series, title=metric.title, y_label=metric.title.lower()
+        slug(f"curve-{metric.name}"),
+        series,
+        title=metric.title,
+        metric=metric.name,
+        y_label=metric.title.lower(),
     )
     about = f" ({metric.about})" if metric.about else ""
     caption = join(
@@ -100,14 +104,18 @@ def _curve_panel(metric: Metric, series: Sequence[Series]) -> Html:
 
 
 def _seeds_words(series: Sequence[Series]) -> str:
-    single = [s.label for s in series if s.seeds == 1]
-    if len(single) == len(series):
-        return "One seed each, so there is no band."
-    words = "Line: mean over seeds; band: 95 % interval of that mean."
-    if any(s.seeds == 2 for s in series):
-        words += " Two seeds make a very wide one."
-    if single:
-        words += f" One seed, so no band: {', '.join(single)}."
+    by_count: dict[int, list[str]] = {}
+    for s in series:
+        by_count.setdefault(min(s.seeds, 3), []).append(s.label)
+    if list(by_count) == [1]:
+        return "One seed each, so there is no band: the curves describe these runs only."
+    words = "Line: mean over seeds."
+    if 3 in by_count:
+        words += " Band: 95 % t interval of that mean."
+    if 2 in by_count:
+        words += f" Two seeds have no interval, thin lines show each: {', '.join(by_count[2])}."
+    if 1 in by_count:
+        words += f" One seed, so no band: {', '.join(by_count[1])}."
     return words
 
 
@@ -128,9 +136,7 @@ def _value_at(series: Series, step: float) -> str:
     """The value logged nearest to a step; none behind the curve's end."""
     if step > series.steps[-1]:
         return "–"
-    i = int(abs(series.steps - step).argmin())
-    half = "" if series.spread is None else f" ± {number(float(series.spread[i]))}"
-    return number(float(series.mean[i])) + half
+    return series.words(int(abs(series.steps - step).argmin()))
 
 
 def models_section(data: ReportData) -> Html:
@@ -161,8 +167,9 @@ def _losses(data: ReportData) -> Html | None:
 
 def _loss_caption(data: ReportData) -> str:
     words = "Losses during training; means over seeds."
-    several = any(len(data.runs_of(m)) > 1 for m in data.methods)
-    return words + (" Bands: 95 % intervals." if several else " One seed each, so no bands.")
+    most = max(len(data.runs_of(m)) for m in data.methods)
+    several = " Bands: 95 % t intervals." if most > 2 else " Thin lines: each seed."
+    return words + (several if most > 1 else " One seed each, so no bands.")
 
 
 def _multiples(data: ReportData, metrics: Sequence[Metric]) -> Html | None:
@@ -176,7 +183,7 @@ def _multiples(data: ReportData, metrics: Sequence[Metric]) -> Html | None:
 
 def _small(metric: Metric, series: Sequence[Series], prefix: str = "loss") -> Html:
     name = slug(f"{prefix}-{metric.name}")
-    chart = line_chart(name, series, title=metric.title, tall=False)
+    chart = line_chart(name, series, title=metric.title, metric=metric.name, tall=False)
     about = el("p", el("code", metric.name), ": ", metric.about, class_="about")
     return el("div", el("h4", metric.title), about, chart, class_="small")
 

@@ -232,8 +232,8 @@ def result_of(step: Step) -> dict[str, float]:
             latest.update(json.loads(saved))
         names = {"decoding_accuracy": "prior_accuracy"}
     else:
-        own = "test_own_return_mean"
-        names = {"test_return": own if own in latest else "test_return_mean"}
+        own, team = "test_own_return_mean", "test_return_mean"
+        names = {"test_own_return": own} if own in latest else {"test_team_return": team}
     return {
         shown: float(latest[name]) for shown, name in names.items() if latest.get(name) is not None
     }

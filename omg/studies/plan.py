@@ -315,7 +315,10 @@ class _Planner:
             settings=wanted.model_dump(),
             needs=("pool", *(step.key for step in agents)),
             output=self._out / "crossplay.json",
-            leaves=("crossplay.csv", "summary.csv", "paired.csv", "crossplay*.png", "replays"),
+            leaves=(
+                *("crossplay.csv", "summary.csv", "paired.csv", "profiles.csv", "rliable.json"),
+                *("crossplay*.png", "replays"),
+            ),
         )
 
     def report(self) -> Step:

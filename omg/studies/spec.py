@@ -120,7 +120,7 @@ class CrossplaySpec(Section):
     episodes: Count = 100
     split: Literal["train", "heldout", "both"] = "both"
     finetune_episodes: Steps = 0
-    metric: Name = "discounted_return"
+    metric: Name = "own_return"
     baseline: str | None = None
     replays: Steps = 0
     sample: bool = False  # agents explore or sample instead of the best action

@@ -1,45 +1,60 @@
-"""The cross-play's result as a table: every method against opponents seen and unseen."""
+"""The cross-play's result as tables: every method against opponents seen and unseen."""
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
 
+from omg.evaluation.crossplay_table import Crossplay
+from omg.evaluation.words import PERMUTATION, seed_notes, spoken, value_words
+from omg.report.formats import read_crossplay
 from omg.studies.steps import Plan
-from omg.types import OmgError
 
 SIDES = {"train": "seen", "heldout": "unseen"}
 
 
 def print_result(plan: Plan) -> None:
-    """The result table, and where everything lies."""
+    """The result tables, and where everything lies."""
     if plan.spec.crossplay is not None:
         width = None if sys.stdout.isatty() else 1000
-        table = summary_table(plan.out / "crossplay.json", plan.spec.crossplay.metric)
-        Console(width=width, markup=False, emoji=False, highlight=False).print(table)
+        console = Console(width=width, markup=False, emoji=False, highlight=False)
+        found = read_crossplay(plan.out / "crossplay.json")
+        console.print(summary_table(found, plan.spec.crossplay.metric))
+        if found.permutations():
+            console.print(permutation_table(found))
+            print(PERMUTATION)
+        for note in seed_notes([len(ids) for ids in found.methods().values()]):
+            print(note)
     if plan.spec.report:
         print(f"The report is {plan.out / 'report.html'}")
     print(f"Everything is in {plan.out}")
 
 
-def summary_table(path: Path, metric: str) -> Table:
+def summary_table(found: Crossplay, metric: str) -> Table:
     """Mean and 95 % interval of a metric per method (rows), side and kind of line-up (columns)."""
-    try:
-        rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["summary"]
-        rows = [row for row in rows if row["metric"] == metric]
-        cells = {(r["method"], r["split"], r["lineup"]): _cell(r) for r in rows}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise OmgError(
-            f"{path} is not a cross-play's result ({error!r}). Delete it and run again."
-        ) from error
+    rows = [row for row in found.summaries() if row.metric == metric]
+    cells = {(r.method, r.split, r.lineup): value_words(asdict(r)) for r in rows}
+    return _table(cells, f"{spoken(metric)}, mean and 95 % interval")
+
+
+def permutation_table(found: Crossplay) -> Table:
+    """What every method that infers something loses when it is fed another episode's inference."""
+    metric = found.permuted_metric()
+    cells = {
+        (r.method, r.split, r.lineup): value_words(asdict(r), "difference", sign=True)
+        for r in found.permutations()
+        if r.metric == metric
+    }
+    return _table(cells, f"{spoken(metric)}, change in the permutation test")
+
+
+def _table(cells: dict[tuple[str, str, str], str], title: str) -> Table:
     splits = [split for split in SIDES if any(split == side for _, side, _ in cells)]
     columns = [(split, kind) for split in splits for kind in _kinds(cells, split)]
-    table = Table("method", title=f"{metric}, mean and 95 % interval", title_justify="left")
+    table = Table("method", title=title, title_justify="left")
     for split, kind in columns:
         several = len(_kinds(cells, split)) > 1
         table.add_column(SIDES[split] + (f", {kind}" if several else ""))
@@ -50,7 +65,3 @@ def summary_table(path: Path, metric: str) -> Table:
 
 def _kinds(cells: dict[tuple[str, str, str], str], split: str) -> list[str]:
     return list(dict.fromkeys(kind for _, side, kind in cells if side == split))
-
-
-def _cell(row: dict[str, Any]) -> str:
-    return f"{row['mean']:.3f} ({row['mean_low']:.3f} to {row['mean_high']:.3f})"

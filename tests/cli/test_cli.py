@@ -146,7 +146,7 @@ def test_main_py_trains_and_says_where_everything_is(trained: Trained) -> None:
     assert trained.answer.err == ""
     assert f"run          {trained.folder}" in trained.answer.out
     assert f"sacred       id 1, {trained.results / 'sacred' / '1'}" in trained.answer.out
-    assert "Test over 4 episodes: return" in trained.answer.out
+    assert "Test over 4 episodes: team return" in trained.answer.out
     assert f"Everything is in {trained.folder}" in trained.answer.out
     assert runs_in(trained.results) == ["tiny"]
 
@@ -233,7 +233,7 @@ def test_a_saved_run_is_evaluated_at_the_step_asked_for(
     answer = call(*evaluation(tmp_path, trained.folder, f"--load_step={load_step}"))
     assert answer.code == 0, answer.err
     assert str(trained.models / found) in answer.out
-    assert "Test over 4 episodes: return" in answer.out
+    assert "Test over 4 episodes: team return" in answer.out
     (record,) = read_metrics(tmp_path / "eval" / "metrics.jsonl")
     assert 0 <= record["test_return_mean"] <= 1
     assert not (tmp_path / "eval" / "models").exists()

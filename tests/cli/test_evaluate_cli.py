@@ -68,7 +68,7 @@ def test_crossplay_prints_and_writes_everything(study: Path, tmp_path: Path) -> 
 
     content = json.loads((tmp_path / "crossplay.json").read_text())
     summary = {(r["method"], r["split"], r["metric"]): r for r in content["summary"]}
-    shown = rows(out, "own_return, mean")
+    shown = rows(out, "own return, mean")
     assert [row[:3] for row in shown] == [
         [method, side, "homologue"]
         for side in ("train", "heldout")
@@ -76,13 +76,15 @@ def test_crossplay_prints_and_writes_everything(study: Path, tmp_path: Path) -> 
     ]
     for row in shown:
         r = summary[row[0], row[1], "own_return"]
-        assert row[3] == f"{r['mean']:.3f} [{r['mean_low']:.3f}, {r['mean_high']:.3f}]"
-        assert row[4] == f"{r['iqm']:.3f} [{r['iqm_low']:.3f}, {r['iqm_high']:.3f}]"
+        each = f" (seeds {r['seeds'][0]:.3f}, {r['seeds'][-1]:.3f})" if r["agents"] > 1 else ""
+        assert row[3] == f"{r['mean']:.3f}{each}"
+        assert row[4] == f"{r['iqm']:.3f}"
     assert [row[5:] for row in shown] == [["2", "2"], ["1", "2"]] * 2
-    differences = rows(out, "own_return: difference to Naive")
+    differences = rows(out, "own return: difference to Naive")
     assert [row[0] for row in differences] == ["iql_omg", "iql_omg"]
-    assert differences[0][4] == "differ: drawn independently"
-    assert "with one seed an interval covers the choice of opponents only" in out
+    (r,) = [r for r in content["paired"] if (r["split"], r["metric"]) == ("train", "own_return")]
+    assert differences[0][3:] == [f"{r['difference']:+.3f}", f"{r['higher']:.2f}"]
+    assert "Fewer than three seeds have no interval, so each seed is shown." in out
 
     with (tmp_path / "crossplay.csv").open() as file:
         cells = list(csv.DictReader(file))
@@ -97,6 +99,10 @@ def test_crossplay_prints_and_writes_everything(study: Path, tmp_path: Path) -> 
         ("iql_omg", "Naive"),
         ("Naive", "iql_omg"),
     }
+    scores = json.loads((tmp_path / "rliable.json").read_text())["own_return"]
+    assert [len(scores["train homologue"][m]) for m in ("Naive", "iql_omg")] == [2, 1]
+    with (tmp_path / "profiles.csv").open() as file:
+        assert {row["metric"] for row in csv.DictReader(file)} >= {"own_return", "ep_length"}
     assert (tmp_path / "crossplay.png").read_bytes().startswith(b"\x89PNG")
     replays = sorted(path.name for path in (tmp_path / "replays").iterdir())
     assert replays == [
@@ -108,7 +114,10 @@ def test_crossplay_takes_a_metric_a_side_and_a_baseline(study: Path, tmp_path: P
     words = ["crossplay", study / "naive-s1", study / "omg-s1", "--episodes=3"]
     words += ["--split=heldout", "--metric=ep_length", "--baseline=iql_omg", f"--out={tmp_path}"]
     out = done(*words)
-    assert rows(out, "ep_length: difference to iql_omg")[0][4] == "drawn jointly"
+    assert rows(out, "ep length: difference to iql_omg")[0][0] == "Naive"
+    assert "There is one seed: the numbers describe this run only." in out
+    header = (tmp_path / "crossplay.csv").read_text().splitlines()[0]
+    assert header.split("episodes,")[1].startswith("ep_length,own_return")
     content = json.loads((tmp_path / "crossplay.json").read_text())
     assert {cell["split"] for cell in content["cells"]} == {"heldout"}
     assert not (tmp_path / "replays").exists()
@@ -124,12 +133,24 @@ def test_evaluate_shows_every_opponent_of_the_held_out_side(study: Path, tmp_pat
     assert [row[4] for row in shown] == [
         f"{cell['metrics']['own_return']:.3f}" for cell in content["cells"]
     ]
-    assert "hit_ratio" in out
+    assert "hit ratio" in out
     (replay, *_) = (folder / "replays").glob("*.json")
     assert json.loads(replay.read_text())["subgoals"]
     # Again into the same folder, with fewer replays: the older ones go.
     done("evaluate", study / "omg-s1", "--episodes=1", "--replays=1")
     assert len(list((folder / "replays").iterdir())) == 1
+
+
+def test_the_permutation_test_is_printed_and_explained(study: Path, tmp_path: Path) -> None:
+    out = done("evaluate", study / "omg-s1", "--episodes=4", "--permute", f"--out={tmp_path}")
+    (row,) = rows(out, "own return: permutation test")
+    (found,) = [
+        r
+        for r in json.loads((tmp_path / "crossplay.json").read_text())["permutation"]
+        if r["metric"] == "own_return"
+    ]
+    assert row[3:5] == [f"{found['mean']:.3f}", f"{found['permuted']:.3f}"]
+    assert "does not get worse, it does not use what it infers" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

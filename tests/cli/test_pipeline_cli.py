@@ -207,7 +207,7 @@ def test_it_has_the_same_pool_and_results(killed: Study, uninterrupted: Path) ->
 
 def test_it_says_what_came_out_and_was_skipped(killed: Study) -> None:
     out = killed.log.read_text()
-    assert re.search(r"skipped +agents/d3qn-s1 +done before, test return -?[\d.]+", out)
+    assert re.search(r"skipped +agents/d3qn-s1 +done before, test own return -?[\d.]+", out)
     assert "│ OMG tuned │ " in out
     assert "seen" in out
     assert f"The report is {killed.out / 'report.html'}" in out

@@ -340,11 +340,9 @@ def test_the_summary_is_that_of_seeds_times_opponents(table: Crossplay) -> None:
     known = {(c.agent, c.opponent): c.metrics["own_return"] for c in table.cells}
     values = np.array([[known[f"naive-s{s}", o] for o in MEMBERS["heldout"]] for s in (1, 2)])
     found = summarise(values)
-    assert (row["mean"], row["mean_low"], row["iqm_high"]) == (
-        found.mean.value,
-        found.mean.low,
-        found.iqm.high,
-    )
+    assert (row["mean"], row["iqm"]) == (found.mean.value, found.iqm)
+    assert row["seeds"] == pytest.approx(values.mean(1))
+    assert (row["mean_low"], row["mean_high"]) == (None, None)  # two seeds have no interval
     assert ("iql_omg", "heldout", "hit_ratio") in rows
     assert ("Naive", "heldout", "hit_ratio") not in rows
 
@@ -357,8 +355,46 @@ def test_differences_are_taken_to_the_baseline(study: Path, table: Crossplay) ->
     row = pairs["Naive", "train", "return"]
     expected = means["Naive", "train", "return"] - means["iql_omg", "train", "return"]
     assert row["difference"] == pytest.approx(expected)
-    assert row["same_seeds"] is False
+    assert (row["low"], row["high"]) == (None, None)
     assert not any(key[2] == "hit_ratio" for key in pairs)
+
+
+def test_the_scores_and_profiles_are_those_of_the_cells(table: Crossplay) -> None:
+    known = {(c.agent, c.opponent): c.metrics["own_return"] for c in table.cells}
+    scores = table.scores()["own_return"]["heldout homologue"]
+    assert scores["Naive"] == [
+        [known[f"naive-s{s}", o] for o in MEMBERS["heldout"]] for s in (1, 2)
+    ]
+    assert np.array(scores["iql_omg"]).shape == (1, 2)
+    rows = [
+        (r["threshold"], r["share"])
+        for r in table.profiles()
+        if (r["method"], r["split"], r["metric"]) == ("Naive", "heldout", "own_return")
+    ]
+    every = np.array(scores["Naive"]).ravel()
+    assert all(share == np.mean([x > t for x in every]) for t, share in rows)
+    both = [*every, *np.array(scores["iql_omg"]).ravel()]
+    assert (rows[0][0], rows[-1][0]) == pytest.approx((min(both), max(both)))
+
+
+def test_the_permutation_test_compares_every_agent_with_itself(table: Crossplay) -> None:
+    """Losses 0.1, 0.2, 0.3 over the seeds: deviation 0.1, so -0.2 ± 4.303 · 0.1 / √3."""
+    first = table.agents[0]
+    cells = [
+        replace(
+            table.cells[0],
+            agent=f"a{seed}",
+            metrics={"own_return": 10.0 * seed, "permuted_own_return": 9.9 * seed + 0.0},
+        )
+        for seed in (1, 2, 3)
+    ]
+    agents = tuple(replace(first, id=f"a{seed}", seed=seed) for seed in (1, 2, 3))
+    (row,) = replace(table, agents=agents, cells=tuple(cells)).permutations()
+    assert (row.mean, row.permuted) == pytest.approx((20.0, 19.8))
+    assert row.seeds == pytest.approx((-0.1, -0.2, -0.3))
+    assert row.high is not None
+    assert row.high == pytest.approx(-0.2 + 4.30265 * 0.1 / np.sqrt(3), abs=1e-4)
+    assert row.high > 0  # an interval over the returns themselves would be 50 wide
 
 
 def test_the_heat_map_shows_means_over_seeds_with_the_sides_apart(table: Crossplay) -> None:
@@ -482,6 +518,14 @@ def test_two_runs_that_would_be_one_seed_are_refused(study: Path, tmp_path: Path
         read_agents([study / "naive-s1", run])
 
 
+def test_runs_of_one_label_that_differ_in_a_setting_are_no_seeds_of_one_method(
+    study: Path, tmp_path: Path
+) -> None:
+    run = changed(study, tmp_path, lr=0.1, seed=9)
+    with pytest.raises(OmgError, match="'Naive' differ in lr, so they are not seeds"):
+        read_agents([study / "naive-s1", run])
+
+
 def test_agents_of_different_games_are_refused(study: Path, tmp_path: Path) -> None:
     run = changed(study, tmp_path, env_args={"key": "Foraging-5x5-2p-2f-v3"})
     with pytest.raises(OmgError, match="Compare agents of one environment"):
@@ -536,6 +580,10 @@ def test_a_permuted_agent_is_measured_beside_the_real_one(study: Path) -> None:
     )
     assert "permuted_own_return" not in plain.cells[0].metrics
     assert plain.cells[0].metrics["own_return"] == table.cells[0].metrics["own_return"]
+    assert {row.method for row in table.permutations()} == {"iql_omg", "Naive"}
+    assert table.as_dict()["permutation"][0]["permuted"] == pytest.approx(
+        np.mean([c.metrics["permuted_own_return"] for c in table.cells[:2]])
+    )
 
 
 def test_an_agent_without_a_pool_needs_one(study: Path, tmp_path: Path) -> None:

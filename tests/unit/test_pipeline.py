@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import omg.studies.execute
 from omg.config.arguments import parse_arguments
 from omg.config.loader import available, load_command_line
+from omg.evaluation.crossplay_table import Agent, Cell, Crossplay
 from omg.experiment.session import RESUME_MAY_CHANGE
 from omg.storage.locks import try_lock
 from omg.studies.decide import Decision, decide
@@ -249,7 +250,7 @@ def test_the_pool_and_crossplay_commands(plan: Plan) -> None:
     runs = " ".join(str(out / key) for key in AGENTS)
     assert crossplay.shown() == [
         f"omg crossplay {runs} --pool={out}/pool --split=both --episodes=7 --finetune-episodes=0 "
-        f"--metric=discounted_return --baseline=D3QN --replays=0 --out={out}"
+        f"--metric=own_return --baseline=D3QN --replays=0 --out={out}"
     ]
     assert report.shown() == [f"omg report {out} --out={out}/report.html"]
 
@@ -637,11 +638,14 @@ def test_all_steps_run_in_order_and_not_more_than_allowed_at_a_time(
     assert events.index(("started", "agents/omg_tuned-s1")) > prior
     assert events.index(("started", "agents/d3qn-s1")) < prior  # it needs none
     assert "started   opponents/iql-s1     omg train --config=iql --env-config=foraging" in out
-    assert "finished  opponents/iql-s1     test return 0.25, " in out
+    assert "finished  opponents/iql-s1     test team return 0.25, " in out
     assert "finished  pool                 3 to train with, " in out
     assert "left of opponents" in out
     assert go(small) == []
-    assert "skipped   agents/d3qn-s1       done before, test return 0.25" in capsys.readouterr().out
+    assert (
+        "skipped   agents/d3qn-s1       done before, test team return 0.25"
+        in capsys.readouterr().out
+    )
     log = (small.out / "logs/agents-d3qn-s1.log").read_text()
     assert log.startswith("$ omg train --config=d3qn ")
     assert not list((small.out / "logs").glob("*.pid"))
@@ -774,24 +778,23 @@ def test_time_left_follows_running_and_finished_runs() -> None:
     assert time_left([_Pace(5, None)], 0, 20.0, 2) == pytest.approx(15, abs=1)
 
 
-def test_the_summary_has_a_row_per_method_and_a_column_per_side(tmp_path: Path) -> None:
-    def row(method: str, split: str, lineup: str, mean: float) -> dict[str, Any]:
-        names = {"method": method, "split": split, "lineup": lineup, "metric": "return"}
-        return {**names, "mean": mean, "mean_low": mean - 1, "mean_high": mean + 1}
-
-    rows = [row(m, s, "homologue", v) for m, s, v in [("A", "heldout", 1), ("A", "train", 2)]]
-    rows += [row("B", "train", "homologue", 3), {**rows[0], "metric": "other", "mean": 9}]
-    path = tmp_path / "crossplay.json"
-    path.write_text(json.dumps({"summary": rows}))
-    table = summary_table(path, "return")
+def test_the_summary_has_a_row_per_method_and_a_column_per_side() -> None:
+    values = {("A", "heldout"): [0, 1, 2], ("A", "train"): [2, 2, 2], ("B", "train"): [3]}
+    agents = [Agent(f"{m}{i}", m, i) for m, count in (("A", 3), ("B", 1)) for i in range(count)]
+    cells = [
+        Cell(f"{m}{i}", "o", "homologue", split, 1, {"return": float(v), "permuted_x": 9.0})
+        for (m, split), seeds in values.items()
+        for i, v in enumerate(seeds)
+    ]
+    cells += [Cell("B0", "o", "homologue", "heldout", 1, {})]
+    found = Crossplay(format=1, env="x", agents=tuple(agents), opponents=(), cells=tuple(cells))
+    table = summary_table(found, "return")
+    assert table.title == "team return, mean and 95 % interval"
     assert [column.header for column in table.columns] == ["method", "seen", "unseen"]
-    cells = [list(column.cells) for column in table.columns]
-    assert cells[0] == ["A", "B"]
-    assert cells[1] == ["2.000 (1.000 to 3.000)", "3.000 (2.000 to 4.000)"]
-    assert cells[2] == ["1.000 (0.000 to 2.000)", "-"]
-    path.write_text("{}")
-    with pytest.raises(OmgError, match="not a cross-play's result"):
-        summary_table(path, "return")
+    shown = [list(column.cells) for column in table.columns]
+    assert shown[0] == ["A", "B"]
+    assert shown[1] == ["2.000 [2.000, 2.000]", "3.000"]
+    assert shown[2] == ["1.000 [-1.484, 3.484]", "-"]  # 1 ± 4.303 / √3
 
 
 def forget(plan: Plan, *keys: str) -> None:

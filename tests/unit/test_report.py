@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from omg.config.loader import load_command_line
-from omg.evaluation.curves import band
+from omg.evaluation.grouping import ASIDE, settings
 from omg.experiment.series import read_curve
 from omg.functional import hit_ratio
 from omg.report import collect, render, write_report
@@ -24,7 +24,7 @@ from omg.report.axes import nice_ticks
 from omg.report.charts import thinned
 from omg.report.formats import read_crossplay, read_replay
 from omg.report.html import number
-from omg.report.methods import ASIDE, command, settings
+from omg.report.methods import command
 from omg.report.page import asset
 from omg.report.replays import hits
 from omg.report.runs import final_accuracy, find_runs, read_run
@@ -140,7 +140,8 @@ def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
     found = read_crossplay(folder / "crossplay.json")
     tables = [t for t in page.tables if t.caption == "Results per method and side of the pool"]
     assert len(tables) == 2  # of line-ups of one opponent, and of mixed ones
-    seen = [row.method for row in found.summaries if row.metric == "own_return"]
+    summaries = found.summaries()
+    seen = [row.method for row in summaries if row.metric == "own_return"]
     for table, lineup in zip(tables, ("homologue", "mixed"), strict=True):
         side = ""
         checked = 0
@@ -150,16 +151,16 @@ def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
                 continue
             (own,) = [
                 s
-                for s in found.summaries
+                for s in summaries
                 if (s.method, s.split, s.lineup, s.metric)
                 == (row[0].strip(), side, lineup, "own_return")
             ]
             assert row[1] == f"{own.mean:.3f}[{own.mean_low:.3f}, {own.mean_high:.3f}]"
-            assert row[2] == f"{own.iqm:.3f}[{own.iqm_low:.3f}, {own.iqm_high:.3f}]"
+            assert row[2] == f"{own.iqm:.3f}"
             checked += 1
         assert checked == len(seen) / 2 > 0
     head = tables[0].rows[0]
-    assert head[:4] == ["Method", "Own return", "IQM", "Discounted return"]
+    assert head[:4] == ["Method", "Own return", "IQM", "Own discounted return"]
     assert {"Steps per episode", "Food collected"} <= set(head)
 
 
@@ -167,7 +168,7 @@ def test_the_results_are_those_of_the_summary(folder: Path, page: Page) -> None:
 def test_it_says_which_differences_exclude_zero(folder: Path, page: Page) -> None:
     rows = [
         row
-        for row in read_crossplay(folder / "crossplay.json").differences
+        for row in read_crossplay(folder / "crossplay.json").differences()
         if (row.metric, row.lineup, row.split) == ("own_return", "homologue", "heldout")
     ]
     clear = [row for row in rows if row.low is not None and row.low > 0]
@@ -191,11 +192,146 @@ def _list_items(page: Page) -> list[str]:
 
 
 def test_a_difference_below_zero_is_named_with_its_sign(tmp_path: Path) -> None:
-    content = crossplay(Shape(methods=("A", "B"), seeds=2))
-    for row in content["paired"]:
-        row |= {"difference": -0.5, "low": -0.7, "high": -0.25}
+    content = crossplay(Shape(methods=("A", "B"), seeds=3))
+    for cell in content["cells"]:
+        seed = int(cell["agent"][-1])
+        cell["metrics"]["own_return"] = (1.0 if cell["agent"][0] == "a" else 0.5) + 0.01 * seed
     write_json(tmp_path / "crossplay.json", content)
     assert "the difference from A excludes zero for B (−0.500)." in page_of(tmp_path).text
+
+
+def test_an_oracle_below_its_baseline_is_remarked_upon(tmp_path: Path) -> None:
+    content = crossplay(Shape(methods=("D3QN", "Oracle"), seeds=3))
+    for agent in content["agents"]:
+        agent["am_model"] = "oracle_am" if agent["method"] == "Oracle" else "none_am"
+    for cell in content["cells"]:
+        better = (cell["agent"][0] == "o") == (cell["split"] == "train")
+        cell["metrics"]["own_return"] = 2.0 if better else 1.0
+    write_json(tmp_path / "crossplay.json", content)
+    text = page_of(tmp_path).text
+    assert "Unseen opponents: Oracle is worse than D3QN (1.000 against 2.000)" in text
+    assert "Seen opponents: Oracle is worse" not in text
+
+
+def test_two_seeds_have_no_interval_and_each_is_shown(tmp_path: Path) -> None:
+    write_pipeline(tmp_path, Shape(methods=("D3QN", "OMG tuned"), seeds=2, tests=4))
+    text = render(collect([tmp_path]))
+    page = Page(text)
+    table = next(t for t in page.tables if t.caption.startswith("Results per method"))
+    found = read_crossplay(tmp_path / "crossplay.json").summaries()[0]
+    a, b = found.seeds
+    assert table.rows[2][1] == f"{(a + b) / 2:.3f}seeds {a:.3f}, {b:.3f}"
+    assert "too few seeds for an interval: OMG tuned" in page.text
+    assert "excludes zero" not in page.text
+    assert 'class="band' not in text
+    assert text.count('class="line c0 each"') >= 2
+    last = page.table("Own return over training").rows[1][-1]
+    assert re.fullmatch(r"[\d.]+ \([\d.]+, [\d.]+\)", last)
+
+
+def test_axes_and_bands_stay_within_what_a_metric_can_be(tmp_path: Path) -> None:
+    for seed, share in ((1, 0.2), (2, 0.9), (3, 1.0)):
+        records = [
+            {"t_env": t, "test_win_rate_mean": share, "test_own_return_mean": share} for t in (0, 9)
+        ]
+        write_run(tmp_path / f"s{seed}", config_of("D3QN", seed), records)
+    page = page_of(tmp_path)
+    (won,) = page.data["curve-test-win-rate-mean-data"]["series"]
+    assert (won["low"][0], won["high"][0]) == (0, 1)
+    assert page.data["curve-test-win-rate-mean-data"]["y"] == [0, 1]
+    (own,) = page.data["curve-test-own-return-mean-data"]["series"]
+    assert own["high"][0] > 1  # a return may be anything
+    assert "[0.000, 1.000]" in page.table("Last tests per method").rows[1][-1]
+
+
+def test_the_permutation_test_is_shown_and_explained(folder: Path, page: Page) -> None:
+    found = read_crossplay(folder / "crossplay.json").permutations()
+    row = next(
+        r for r in found if (r.method, r.split, r.lineup) == ("OMG tuned", "heldout", "homologue")
+    )
+    words = f"OMG tuned {row.mean:.3f} → {row.permuted:.3f} (unseen opponents)"
+    assert words in page.text
+    assert "does not get worse, it does not use what it infers" in page.text
+
+
+def test_profiles_and_the_probability_of_improvement_are_shown(folder: Path, page: Page) -> None:
+    found = read_crossplay(folder / "crossplay.json")
+    data = page.data["profile-homologue-heldout-data"]
+    (series,) = [s for s in data["series"] if s["label"] == "OMG tuned"]
+    cells = [
+        c.metrics["own_return"] or 0.0
+        for c in found.cells
+        if c.agent.startswith("omg_tuned") and (c.split, c.lineup) == ("heldout", "homologue")
+    ]
+    middle = series["steps"][20]
+    assert series["mean"][20] == pytest.approx(np.mean(np.array(cells) > middle), abs=1e-3)
+    (row,) = [
+        r
+        for r in found.differences()
+        if (r.method, r.split, r.lineup, r.metric)
+        == ("OMG tuned", "heldout", "homologue", "own_return")
+    ]
+    assert f"OMG tuned {row.higher:.2f} (unseen opponents)" in page.text
+
+
+def test_captions_say_what_was_run(tmp_path: Path) -> None:
+    write_pipeline(tmp_path, Shape(methods=("D3QN", "OMG tuned"), seeds=3, tests=3))
+    content = json.loads((tmp_path / "crossplay.json").read_text())
+    content |= {"replays": 7, "metric": "discounted_return", "seed": 5}
+    write_json(tmp_path / "crossplay.json", content)
+    data = collect([tmp_path])
+    assert data.metric == "test_own_discounted_return_mean"  # as the cross-play was asked
+    text = Page(render(data)).text
+    assert "omg crossplay --episodes=64 --seed=5 --permute --baseline=D3QN --replays=7" in text
+    assert "Recorded by omg crossplay --replays=7." in text
+    assert "Hit ratio: states that the agent inferred and the opponents were in later" in text
+    assert "share one prior" in text
+    assert "(up to 145,000) are not among the steps per run" in text
+    assert "checkpoints come from" not in text  # one of each run
+    content["opponents"][1]["run"] = content["opponents"][0]["run"]
+    write_json(tmp_path / "crossplay.json", content)
+    assert "opponents' 12 checkpoints come from 11 runs." in page_of(tmp_path).text
+
+
+def test_the_steps_of_a_run_say_why_they_are_more_than_t_max(tmp_path: Path) -> None:
+    records = [{"t_env": 120_064, "test_own_return_mean": 1.0}]
+    write_run(tmp_path / "r", config_of("D3QN", 1, t_max=60_000), records)
+    words = "120,064 (t_max 60,000 for each of 2 seats, and the round of all copies was finished)"
+    assert words in page_of(tmp_path).text
+
+
+def test_the_command_names_the_nearest_environment_config(tmp_path: Path) -> None:
+    words = ["--config=d3qn", "--env-config=foraging_coop", "--label=my label"]
+    config = json.loads(json.dumps(load_command_line(words).config.as_dict()))
+    write_run(tmp_path / "r", config, [{"t_env": 1, "test_own_return_mean": 1.0}])
+    (run,) = collect([tmp_path]).agents
+    assert command(run) == (
+        f"omg train --config=d3qn --env-config=foraging_coop --seed={run.seed} '--label=my label'"
+    )
+
+
+def test_runs_that_differ_in_a_setting_are_two_methods(tmp_path: Path) -> None:
+    for seed, lr in ((1, 0.001), (2, 0.001), (1, 0.01)):
+        config = config_of("D3QN", seed, lr=lr)
+        write_run(tmp_path / f"{seed}-{lr}", config, [{"t_env": 1, "test_own_return_mean": lr}])
+    data = collect([tmp_path])
+    assert set(data.methods) == {"D3QN, lr=0.001", "D3QN, lr=0.01"}
+    assert len(data.runs_of("D3QN, lr=0.001")) == 2
+    write_run(
+        tmp_path / "again",
+        config_of("D3QN", 2, lr=0.001),
+        [{"t_env": 1, "test_own_return_mean": 1}],
+    )
+    assert "are both 'D3QN, lr=0.001' with seed 2" in refused(tmp_path)
+
+
+def test_an_evaluation_is_left_out_with_a_sentence(tmp_path: Path) -> None:
+    record = [{"t_env": 1, "test_own_return_mean": 1.0}]
+    write_run(tmp_path / "run", config_of("D3QN", 1), record)
+    write_run(tmp_path / "eval", config_of("D3QN", 1, evaluate=True), record)
+    data = collect([tmp_path])
+    assert [run.path.name for run in data.agents] == ["run"]
+    assert data.notes == ("eval is an evaluation of another run and is left out.",)
 
 
 def test_a_cell_of_the_heat_map_is_the_mean_over_seeds(folder: Path, page: Page) -> None:
@@ -229,15 +365,19 @@ def test_cells_tell_their_value_on_hover(page: Page) -> None:
 def test_curves_are_means_and_bands_over_seeds(folder: Path, page: Page) -> None:
     data = page.data["curve-test-own-return-mean-data"]
     runs = [folder / "agents" / f"omg_tuned-s{seed}" for seed in (1, 2, 3)]
-    steps, mean, spread = band([read_curve(run, "test_own_return_mean") for run in runs])
+    curves = [read_curve(run, "test_own_return_mean") for run in runs]
+    steps, mean = curves[0].steps, np.mean([c.values for c in curves], axis=0)
+    spread = 4.30265 * np.std([c.values for c in curves], axis=0, ddof=1) / np.sqrt(3)
     (series,) = [s for s in data["series"] if s["label"] == "OMG tuned"]
     assert series["steps"] == steps.tolist()
     assert series["mean"] == pytest.approx(mean, rel=1e-3)
-    assert series["spread"] == pytest.approx(spread, rel=1e-3)
+    assert series["low"] == pytest.approx(mean - spread, rel=2e-3)
+    assert series["high"] == pytest.approx(mean + spread, rel=2e-3)
     rows = page.table("Own return over training").rows
     assert rows[0] == ["steps", "0", "125k", "250k", "375k", "500k"]
     assert rows[-1][0].strip() == "OMG tuned"
-    assert rows[-1][-1] == f"{mean[-1]:.3f} ± {spread[-1]:.3f}"
+    low, high = mean[-1] - spread[-1], mean[-1] + spread[-1]
+    assert rows[-1][-1] == f"{mean[-1]:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def test_every_kind_of_curve_is_there(page: Page) -> None:
@@ -283,7 +423,21 @@ def test_opponents_are_listed_with_their_side(page: Page) -> None:
     rows = page.table("Members of the pool").rows
     assert rows[1][:5] == ["iql-s1-final", "iql", "1", "final", "seen"]
     assert rows[-1][:5] == ["nearest_food-heldout", "script", "–", "noise 0.1", "unseen"]
-    assert rows[1][5] == "0.800"  # the last test of opponents/iql-s1
+    assert rows[1][5] == "0.800 (step 8,000)"  # when it was saved is not known: the last test
+
+
+def test_every_checkpoint_has_the_return_of_its_own_test(tmp_path: Path) -> None:
+    write_pipeline(tmp_path, Shape(methods=("D3QN",), seeds=1, tests=2))
+    (tmp_path / "crossplay.json").unlink()
+    member = {"run": "iql-s1", "algorithm": "iql", "seed": 1, "split": "train"}
+    members = [
+        member | {"id": "iql-s1-4000", "skill": "middle", "env_steps": 4000},
+        member | {"id": "iql-s1-7990", "skill": "final"},  # a file without steps: the id says it
+    ]
+    write_json(tmp_path / "pool" / "pool.json", {"format": 1, "members": members})
+    rows = page_of(tmp_path).table("Members of the pool").rows
+    assert rows[0][5] == "team return in its test"
+    assert [row[5] for row in rows[1:]] == ["0.400", "0.800 (step 8,000)"]
 
 
 @pytest.mark.long
@@ -295,7 +449,7 @@ def test_the_command_trains_with_the_same_settings(folder: Path) -> None:
         again = load_command_line(words[2:]).config.as_dict()
         wanted = {k: v for k, v in run.config.items() if k not in ASIDE}
         assert {k: v for k, v in again.items() if k not in ASIDE} == wanted
-        assert again["seed"] == run.seed
+        assert (again["seed"], again["label"]) == (run.seed, run.method)
 
 
 def test_settings_that_differ_between_methods_are_listed(page: Page) -> None:
@@ -311,7 +465,7 @@ def test_what_may_be_private_stays_out(tmp_path: Path) -> None:
     config = config_of("D3QN", 1, mongo_url="mongodb://lab-host/x", local_results_path="/home/me")
     write_run(tmp_path / "run", config, [{"t_env": 1, "test_own_return_mean": 1.0}])
     (run,) = collect([tmp_path]).agents
-    assert "mongo_url" not in settings(run)
+    assert "mongo_url" not in settings(run.config)
     text = render(collect([tmp_path]))
     assert "lab-host" not in text
     assert "/home/me" not in text
@@ -334,6 +488,11 @@ def test_ticks_are_round_and_span_their_range(low: float, high: float) -> None:
     assert ticks[0] <= low <= high <= ticks[-1]
     assert 2 <= len(ticks) <= 8
     assert ticks == sorted(set(ticks))
+
+
+def test_ticks_leave_out_what_a_metric_cannot_be() -> None:
+    assert nice_ticks(1.0, 1.0, within=(0.0, 1.0)) == [0.9, 0.95, 1.0]
+    assert nice_ticks(0.0, 0.0, within=(0.0, 1.0))[0] == 0.0
 
 
 # --- replays ---------------------------------------------------------------------------------
@@ -516,7 +675,7 @@ def test_crossplay_alone_is_enough(tmp_path: Path) -> None:
     page = page_of(tmp_path)
     assert "No run logged tests" in page.text
     assert [t for t in page.tables if t.caption == "Own return, Seen opponents"]
-    assert "With fewer than three seeds the intervals are rough." in page.text
+    assert "Fewer than three seeds have no interval, so each seed is shown." in page.text
 
 
 def test_replays_alone_are_enough(tmp_path: Path) -> None:
@@ -541,10 +700,11 @@ def test_one_seed_has_no_band_and_says_so(tmp_path: Path) -> None:
     write_pipeline(tmp_path, Shape(seeds=1, tests=4))
     text = render(collect([tmp_path]))
     page = Page(text)
-    assert "One seed each, so there is no band." in page.text
-    assert "There is one seed, so the intervals say nothing about other seeds." in page.text
+    assert "One seed each, so there is no band: the curves describe these runs only." in page.text
+    assert "There is one seed: the numbers describe this run only." in page.text
+    assert "excludes zero" not in page.text
     assert 'class="band' not in text
-    assert all(s["spread"] is None for s in page.data["loss-loss-data"]["series"])
+    assert all(s["low"] is None for s in page.data["loss-loss-data"]["series"])
 
 
 def test_a_method_with_one_seed_among_others_is_named(tmp_path: Path) -> None:
@@ -599,7 +759,8 @@ def test_team_runs_without_own_returns_show_the_teams(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_chosen_metric_comes_first(folder: Path) -> None:
     page = page_of(folder, metric="test_ep_length_mean")
-    assert next(iter(page.data)) == "curve-test-ep-length-mean-data"
+    curves = [name for name in page.data if name.startswith("curve-")]
+    assert curves[0] == "curve-test-ep-length-mean-data"
     assert "Unseen opponents, steps per episode: the difference from D3QN" in page.text
 
 
@@ -665,9 +826,9 @@ def test_a_replay_that_does_not_fit_together_is_refused(
 
 def test_a_value_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     content = crossplay(Shape(methods=("A", "B"), seeds=1))
-    content["paired"][0]["low"] = float("nan")
+    content["cells"][0]["metrics"]["own_return"] = float("nan")
     write_json(tmp_path / "crossplay.json", content)
-    assert "'low' of paired 1" in refused(tmp_path)
+    assert "'metrics.own_return' of cell 1" in refused(tmp_path)
 
 
 def test_metrics_damaged_in_the_middle_are_refused_but_a_cut_last_line_is_not(

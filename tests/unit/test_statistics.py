@@ -1,4 +1,4 @@
-"""Means, interquartile means and bootstrap intervals: closed forms, slow loops, coverage."""
+"""t intervals, Welch's difference and rliable's numbers: tables, hand-computed values, coverage."""
 
 from __future__ import annotations
 
@@ -8,19 +8,102 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from omg.evaluation.statistics import SEED, compare, interquartile_mean, summarise
+from omg.evaluation.statistics import (
+    compare,
+    interquartile_mean,
+    mean_interval,
+    performance_profile,
+    probability_of_improvement,
+    summarise,
+    t_quantile,
+    welch_interval,
+)
 from omg.types import OmgError
 
 Matrix = NDArray[np.float64]
 numbers = st.floats(-100, 100)
 
 
-def crossed(
-    rng: np.random.Generator, rows: int, columns: int, *, spread: float = 1.0, noise: float = 1.0
-) -> Matrix:
-    """Seeds and opponents with effects of their own, and what is left to chance."""
-    seeds, opponents = rng.normal(0, spread, (rows, 1)), rng.normal(0, spread, (1, columns))
-    return seeds + opponents + rng.normal(0, noise, (rows, columns))
+@pytest.mark.parametrize(
+    ("share", "freedom", "expected"),
+    [
+        (0.975, 1, 12.7062),
+        (0.975, 2, 4.30265),
+        (0.975, 4, 2.77645),
+        (0.975, 10, 2.22814),
+        (0.975, 30, 2.04227),
+        (0.975, 1e9, 1.95996),
+        (0.95, 5, 2.01505),
+        (0.995, 3, 5.84091),
+        (0.5, 7, 0.0),
+    ],
+)
+def test_t_quantiles_are_those_of_the_tables(share: float, freedom: float, expected: float) -> None:
+    assert t_quantile(share, freedom) == pytest.approx(expected, rel=2e-4, abs=1e-9)
+
+
+def test_a_quantile_between_two_whole_degrees_of_freedom_lies_between_theirs() -> None:
+    assert t_quantile(0.975, 3) < t_quantile(0.975, 2.5) < t_quantile(0.975, 2)
+
+
+def test_three_seeds_have_the_interval_computed_by_hand() -> None:
+    """1, 2, 3: deviation 1, so 2 ± 4.303 / √3."""
+    found = mean_interval([1.0, 2.0, 3.0])
+    assert (found.value, found.low, found.high) == pytest.approx((2.0, -0.4842, 4.4842), abs=1e-3)
+
+
+@pytest.mark.parametrize("seeds", [[0.4], [0.4, 0.9]])
+def test_fewer_than_three_seeds_have_no_interval(seeds: list[float]) -> None:
+    found = mean_interval(seeds)
+    assert (found.low, found.high) == (None, None)
+    assert found.value == pytest.approx(np.mean(seeds))
+    more = welch_interval(seeds, [1.0, 2.0, 3.0])
+    assert (more.low, more.high) == (None, None)
+
+
+def test_welchs_interval_is_the_one_computed_by_hand() -> None:
+    """Variances 1 and 4 over 3 seeds each: error √(5/3), and (1/3)²/2 + (4/3)²/2 = 17/18, so
+    ν = (5/3)² / (17/18) = 50/17; the quantile by interpolation in 1/ν."""
+    found = welch_interval([11.0, 12.0, 13.0], [0.0, 2.0, 4.0])
+    low, high = t_quantile(0.975, 3), t_quantile(0.975, 2)
+    share = (17 / 50 - 1 / 3) / (1 / 2 - 1 / 3)
+    half = (low + share * (high - low)) * np.sqrt(5 / 3)
+    assert found.value == 10.0
+    assert found.high is not None
+    assert found.high - 10 == pytest.approx(half, rel=0.01)
+
+
+def test_equal_seeds_give_a_difference_without_width() -> None:
+    found = welch_interval([1.0, 1.0, 1.0], [0.5, 0.5, 0.5])
+    assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)
+
+
+def test_opponents_are_a_fixed_set_and_add_no_width() -> None:
+    """However much opponents differ, and however often one is repeated, the interval is that of
+    the seeds' means."""
+    opponents = np.array([[0.0, 100.0, -50.0]])
+    seeds = np.array([[1.0], [2.0], [3.0]])
+    once = summarise(seeds + opponents)
+    thrice = summarise(np.repeat(seeds + opponents, 3, axis=1))
+    assert once.mean == thrice.mean
+    assert once.seeds == pytest.approx([50 / 3 + s for s in (1, 2, 3)])
+    assert once.mean.high is not None
+    assert once.mean.high - once.mean.value == pytest.approx(4.30265 / np.sqrt(3), rel=1e-4)
+    assert (once.opponents, thrice.opponents) == (3, 9)
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_intervals_cover_the_truth_as_often_as_they_say(seeds: int) -> None:
+    rng = np.random.default_rng(7)
+    trials = 4000
+    covered = np.zeros(2)
+    for _ in range(trials):
+        mine, theirs = rng.normal(0, 1, seeds), rng.normal(0, 2, seeds)
+        for i, found in enumerate((mean_interval(mine), welch_interval(list(mine), list(theirs)))):
+            assert found.low is not None
+            assert found.high is not None
+            covered[i] += found.low <= 0 <= found.high
+    assert ((covered / trials > 0.935) & (covered / trials < 0.985)).all(), covered / trials
 
 
 @pytest.mark.parametrize(
@@ -44,102 +127,27 @@ def test_the_interquartile_mean_is_that_of_every_value_four_times(values: list[f
     assert interquartile_mean(np.array(values)) == pytest.approx(middle.mean(), abs=1e-9)
 
 
-def test_the_intervals_are_those_of_a_slow_loop() -> None:
-    matrix = crossed(np.random.default_rng(3), 3, 5)
-    found = summarise(matrix, draws=200)
-    rng = np.random.default_rng(SEED)
-    rows, columns = rng.integers(3, size=(200, 3)), rng.integers(5, size=(200, 5))
-    means, middles = [], []
-    for row, column in zip(rows, columns, strict=True):
-        drawn = [matrix[r, c] for r in row for c in column]
-        means.append(sum(drawn) / 15)
-        middles.append(np.sort(np.repeat(drawn, 4))[15:-15].mean())
-    assert found.mean.value == pytest.approx(matrix.mean())
-    assert [found.mean.low, found.mean.high] == pytest.approx(np.percentile(means, [2.5, 97.5]))
-    assert [found.iqm.low, found.iqm.high] == pytest.approx(np.percentile(middles, [2.5, 97.5]))
-    assert (found.rows, found.columns) == (3, 5)
+def test_the_probability_of_improvement_is_that_of_a_slow_loop() -> None:
+    rng = np.random.default_rng(3)
+    mine, theirs = rng.integers(4, size=(3, 5)).astype(float), rng.integers(4, size=(4, 5)) * 1.0
+    per_opponent = []
+    for column in range(5):  # rliable: the Mann-Whitney U of each task over the number of pairs
+        wins = [
+            1.0 if x > y else 0.5 if x == y else 0.0
+            for x in mine[:, column]
+            for y in theirs[:, column]
+        ]
+        per_opponent.append(sum(wins) / 12)
+    assert probability_of_improvement(mine, theirs) == pytest.approx(np.mean(per_opponent))
+    assert compare(mine, theirs).improvement == pytest.approx(np.mean(per_opponent))
+    swapped = probability_of_improvement(theirs, mine)
+    assert swapped == pytest.approx(1 - np.mean(per_opponent))
 
 
-def test_equal_results_give_equal_intervals() -> None:
-    matrix = crossed(np.random.default_rng(0), 4, 4)
-    assert summarise(matrix) == summarise(matrix.copy())
-
-
-@pytest.mark.parametrize("shape", [(12, 1), (1, 12), (12, 3), (3, 12)])
-def test_each_factor_is_drawn_anew(shape: tuple[int, int]) -> None:
-    """Only one factor varies: the interval is that of its own mean, 1.96 deviations wide."""
-    rng = np.random.default_rng(1)
-    varying = rng.normal(0, 1, max(shape))
-    along = varying[:, None] if shape[0] > shape[1] else varying[None, :]
-    found = summarise(np.broadcast_to(along, shape), draws=4000)
-    half = 1.96 * varying.std() / np.sqrt(len(varying))
-    assert found.mean.high - found.mean.low == pytest.approx(2 * half, rel=0.08)
-
-
-def test_one_seed_against_one_opponent_has_no_width() -> None:
-    found = summarise(np.array([[0.4]]))
-    assert (found.mean.low, found.mean.high) == (0.4, 0.4)
-    assert (found.iqm.low, found.iqm.high) == (0.4, 0.4)
-
-
-@pytest.mark.long
-def test_the_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(7)
-    covered = np.zeros(2)
-    trials = 300
-    for _ in range(trials):
-        found = summarise(crossed(rng, 15, 15), draws=300, seed=int(rng.integers(2**31)))
-        covered += [x.low <= 0 <= x.high for x in (found.mean, found.iqm)]
-    assert ((covered / trials > 0.89) & (covered / trials < 0.985)).all(), covered / trials
-
-
-def test_a_paired_difference_is_seen_where_the_marginal_intervals_overlap() -> None:
-    rng = np.random.default_rng(5)
-    baseline = crossed(rng, 5, 8, noise=0.1)
-    method = baseline + 0.3 + rng.normal(0, 0.05, baseline.shape)
-    mine, theirs = summarise(method).mean, summarise(baseline).mean
-    assert theirs.low < mine.low < theirs.high
-    seeds = [1, 2, 3, 4, 5]
-    found = compare(method, baseline, method_seeds=seeds, baseline_seeds=seeds)
-    assert found.same_seeds
-    assert found.value.value == pytest.approx(0.3, abs=0.03)
-    assert 0.2 < found.value.low < found.value.high < 0.4
-
-
-def test_rows_are_paired_by_seed_not_by_position() -> None:
-    baseline = crossed(np.random.default_rng(2), 3, 4)
-    order = [2, 0, 1]
-    found = compare(
-        baseline[order] + 1.0,
-        baseline,
-        method_seeds=[30, 10, 20],
-        baseline_seeds=[10, 20, 30],
-    )
-    assert [found.value.low, found.value.high] == pytest.approx([1.0, 1.0])
-
-
-def test_different_seeds_are_drawn_independently_and_that_is_said() -> None:
-    rng = np.random.default_rng(5)
-    baseline = crossed(rng, 5, 8, noise=0.1)
-    method = baseline + 0.3
-    found = compare(method, baseline, method_seeds=[6, 7, 8, 9, 10], baseline_seeds=[1, 2, 3, 4, 5])
-    assert not found.same_seeds
-    assert found.value.low < 0 < found.value.high  # the seeds' spread is back
-    fewer = compare(method[:2], baseline, method_seeds=[1, 2], baseline_seeds=[1, 2, 3, 4, 5])
-    assert not fewer.same_seeds
-    assert fewer.value.value == pytest.approx(method[:2].mean() - baseline.mean())
-
-
-def test_opponents_are_drawn_jointly_even_where_seeds_are_not() -> None:
-    """Without spread among the seeds the opponents' own cancels."""
-    opponents = np.random.default_rng(0).normal(0, 5, (1, 6))
-    found = compare(
-        np.repeat(opponents, 3, 0) + 1.0,
-        np.repeat(opponents, 2, 0),
-        method_seeds=[1, 2, 3],
-        baseline_seeds=[4, 5],
-    )
-    assert [found.value.low, found.value.high] == pytest.approx([1.0, 1.0])
+def test_a_performance_profile_is_the_share_above_each_threshold() -> None:
+    values = np.array([[0.0, 0.2], [0.2, 1.0]])
+    found = performance_profile(values, np.array([-1.0, 0.0, 0.2, 0.9, 1.0]))
+    assert found.tolist() == [1.0, 0.75, 0.25, 0.25, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -152,4 +160,4 @@ def test_what_is_no_table_of_numbers_is_refused(values: Matrix) -> None:
 
 def test_methods_with_different_opponents_are_not_compared() -> None:
     with pytest.raises(OmgError, match="same opponents"):
-        compare(np.zeros((1, 2)), np.zeros((1, 3)), method_seeds=[1], baseline_seeds=[1])
+        compare(np.zeros((1, 2)), np.zeros((1, 3)))
