@@ -12,6 +12,8 @@ from typing import Any
 
 import typer
 
+# A word of a message that nobody reads to its end, e.g. a value of 6,000 digits.
+TOO_LONG = re.compile(r"\S{400,}")
 ASKED = re.compile(r"--debug|(--)?debug=(true|1|yes|on)", re.IGNORECASE)
 
 
@@ -84,6 +86,7 @@ def _own_code(error: Exception) -> str:
 
 
 def _tell(sentence: str, code: int) -> int:
+    sentence = TOO_LONG.sub(lambda word: f"{word[0][:100]}…", sentence)
     shown = (c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in sentence)
     print(f"omg: {''.join(shown)}", file=sys.stderr)
     return code

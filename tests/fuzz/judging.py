@@ -81,7 +81,7 @@ def _words(outcome: Outcome) -> list[str]:
 def _sentence(outcome: Outcome) -> list[str]:
     lines = outcome.err.splitlines()
     told = [line for line in lines if line.startswith("omg: ")]
-    usage = outcome.code == 2 and any("Usage:" in line for line in lines)
+    usage = outcome.code == 2 and any("Usage:" in line or "─ Error ─" in line for line in lines)
     if len(told) == 1 or (usage and not told):
         return []
     return ["nothing was said" if not told else f"{len(told)} sentences of 'omg:'"]

@@ -20,13 +20,13 @@ SMALL = (
 IN_RESULTS = ("--local_results_path=results",)
 POOL = ("--opponent_pool=pool",)
 # Leaves a file behind when somebody imports it, or builds what it names.
-TRAP = '''
+TRAP = """
 import os
 from omg.envs.foraging.env import ForagingEnv as Env
 from omg.modules.agents.networks import RNNAgent as Agent
 
 open(os.environ["OMG_FUZZ_TRAP"], "w").close()
-'''
+"""
 
 
 def train(config: str, name: str, *words: str) -> tuple[str, ...]:
@@ -67,7 +67,17 @@ class World:
             done = run(Task(words, self.folder, self.environ(self.folder), patience=300))
             if done.code != 0:
                 raise SystemExit(f"The cases cannot be prepared: omg {' '.join(words)}\n{done.err}")
+        self._make_team()
         (self.folder / "trap.py").write_text(TRAP)
+
+    def _make_team(self) -> None:
+        """Weights where a team string looks for them."""
+        team = self.folder / "team"
+        shutil.copytree(self.folder / "results/iql/models/last", team / "iql")
+
+    def copy_cache(self, place: Path) -> None:
+        """The compiled kernels, to be damaged."""
+        shutil.copytree(self.cache, place)
 
     def environ(self, folder: Path) -> dict[str, str]:
         """Of a command that works in a copy at `folder`."""
