@@ -42,6 +42,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=KINDS, help="may be given repeatedly")
     parser.add_argument("--case", action="append", metavar="ID", help="run this one and show it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--quick", action="store_true", help="without files of a whole study")
     parser.add_argument("--keep", action="store_true", help="keep all folders")
     return parser.parse_args(words)
 
@@ -51,7 +52,7 @@ def cases_of(kind: str, seed: int, asked: argparse.Namespace) -> list[Case]:
     if kind == "commands":
         return [CommandCase(kind, seed, n) for n in range(asked.commands)]
     if kind == "files":
-        return [FileCase(kind, seed, n) for n in range(asked.files)]
+        return [FileCase(kind, seed, n, not asked.quick) for n in range(asked.files)]
     if kind == "environments":
         count = asked.environments or len(environments.combinations(seed))
         return [EnvironmentCase(kind, seed, n) for n in range(count)]
@@ -126,7 +127,7 @@ def main(words: Sequence[str] | None = None) -> int:
     begun = time.monotonic()
     with working_folder(asked.keep) as root:
         cases = chosen(seed, asked)
-        world = World(root, study=bool(cases.keys() & {"files", "kills"}))
+        world = World(root, study=not asked.quick and bool(cases.keys() & {"files", "kills"}))
         print(f"prepared in {time.monotonic() - begun:.0f} s", flush=True)
         for kind, some in cases.items():
             count = counts[kind] = Counter()

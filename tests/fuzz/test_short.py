@@ -1,0 +1,49 @@
+"""A short part of `make fuzz` with a fixed seed, and that its cases are the same every time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .commands import CommandCase
+from .environments import combinations as faults
+from .files import FileCase
+from .limits import combinations as limits
+
+ROOT = Path(__file__).parents[2]
+SHORT = (
+    *("--seed=14", "--quick", "--only=commands", "--only=files", "--only=environments"),
+    *("--commands=25", "--files=20", "--environments=6", "--jobs=1"),
+)
+
+
+@pytest.mark.long
+def test_nothing_is_wrong_in_a_short_trial() -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", *SHORT]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert "seed 14" in done.stdout
+
+
+def test_a_case_follows_from_its_seed_and_its_number() -> None:
+    for number in range(200):
+        assert CommandCase("commands", 3, number).words() == (
+            CommandCase("commands", 3, number).words()
+        )
+    some = [CommandCase("commands", seed, 1).words() for seed in range(5)]
+    assert len({tuple(words) for words in some}) > 1
+    assert FileCase("files", 3, 1).what() == FileCase("files", 3, 1).what()
+    assert faults(1) != faults(2)
+    assert limits(1) != limits(2)
+
+
+def test_every_command_and_every_kind_of_file_is_tried() -> None:
+    first = {CommandCase("commands", 1, number).words()[0] for number in range(500)}
+    named = ("train", "config", "evaluate", "crossplay", "report", "plot", "pool", "envs")
+    assert {*named, "pipeline"} <= first
+    targets = {Path(FileCase("files", 1, number).what()[0]).name for number in range(500)}
+    assert {"config.yaml", "meta.json", "agent.th", "opt.th", "state.pt", "pool.json"} <= targets
+    assert {"metrics.jsonl", "crossplay.json", "pipeline.json", "*.so"} <= targets
