@@ -181,7 +181,7 @@ def _carry_out(host: Host, command: str, argument: Any) -> tuple[Any, ...]:
         signal.alarm(math.ceil(seconds) + 5)
     try:
         return "done", getattr(host, command)(argument)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # Ctrl-C is the parent's: whatever comes here is the game's
         text = traceback.format_exc()
         if isinstance(error, OmgError) and not isinstance(error, RunFailedError):
             return "refused", str(error)

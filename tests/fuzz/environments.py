@@ -63,11 +63,15 @@ class EnvironmentCase(Case):
             faults = list(found.faults)
             if how == "parallel" and outcome.interrupted:
                 faults.append("was not over after 30 seconds, in spite of worker_timeout=5")
-            raised = fault.partition(" ")[2] in ("raises", "exits", "memory", "recursion")
-            if raised and not fault.startswith("close") and outcome.code == 0 and how != "check":
+            where, _, what = fault.partition(" ")
+            never = where == "close" or (where == "reset" and how == "info")
+            raised = what in ("raises", "exits", "memory", "recursion") and not never
+            if raised and outcome.code == 0 and how != "check":
                 faults.append("a fault was passed over in silence")
-            if fault.endswith("interrupts"):
-                faults = [f for f in faults if f != "ended with exit code 130"]
-            return Judgement("wrong" if faults else found.verdict, tuple(faults))
+            faults = [f for f in faults if not (what == "interrupts" and "code 130" in f)]
+            faults = [f for f in faults if "left behind" not in f]  # the run had begun
+            if faults:
+                return Judgement("wrong", tuple(faults))
+            return Judgement("ok" if outcome.code in (0, 130) else "refused")
 
         return Started(task, verdict)
