@@ -12,6 +12,8 @@ from typing import Any
 
 import typer
 
+from omg.cli.console import printable
+
 # A word of a message that nobody reads to its end, e.g. a value of 6,000 digits.
 TOO_LONG = re.compile(r"\S{400,}")
 NO_MEMORY = re.compile("(can't|cannot|not enough|unable to) (allocate )?memory|bad_alloc", re.I)
@@ -102,7 +104,6 @@ def _own_code(error: Exception) -> str:
 
 
 def _tell(sentence: str, code: int) -> int:
-    sentence = TOO_LONG.sub(lambda word: f"{word[0][:100]}…", sentence)
-    shown = (c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in sentence)
-    print(f"omg: {''.join(shown)}", file=sys.stderr)
+    shown = printable(TOO_LONG.sub(lambda word: f"{word[0][:100]}…", sentence))
+    print(f"omg: {shown}", file=sys.stderr)
     return code
