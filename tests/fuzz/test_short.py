@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from .children import UNHANDLED, Outcome
 from .commands import CommandCase
 from .environments import combinations as faults
 from .files import FileCase
+from .judging import judge
 from .limits import combinations as limits
 
 ROOT = Path(__file__).parents[2]
@@ -47,3 +49,34 @@ def test_every_command_and_every_kind_of_file_is_tried() -> None:
     targets = {Path(FileCase("files", 1, number).what()[0]).name for number in range(500)}
     assert {"config.yaml", "meta.json", "agent.th", "opt.th", "state.pt", "pool.json"} <= targets
     assert {"metrics.jsonl", "crossplay.json", "pipeline.json", "*.so"} <= targets
+
+
+WRONG = {
+    "a traceback": Outcome(1, "", "Traceback (most recent call last):\nomg: x.\n", 1.0),
+    "'This is a bug'": Outcome(1, "", "omg: KeyError. This is a bug.\n", 1.0),
+    "ended by SIGBUS": Outcome(-7, "", "", 1.0),
+    "an exception left": Outcome(UNHANDLED, "", "", 1.0),
+    "hung": Outcome(-9, "", "", 1.0, hung=True),
+    "nothing was said": Outcome(2, "", "", 1.0),
+    "2 sentences": Outcome(2, "", "omg: one.\nomg: two.\n", 1.0),
+    "control characters": Outcome(0, "\x1b[31m", "", 1.0),
+    "characters of error": Outcome(2, "", "omg: " + "x" * 10_000, 1.0),
+    "exit code 130": Outcome(130, "", "omg: interrupted.\n", 1.0),
+}
+
+
+@pytest.mark.parametrize("fault", list(WRONG))
+def test_what_is_wrong_is_found_wrong(fault: str) -> None:
+    found = judge(WRONG[fault], {}, {})
+    assert found.verdict == "wrong"
+    assert fault in "; ".join(found.faults)
+
+
+def test_a_refusal_that_changes_files_is_wrong() -> None:
+    refused = Outcome(2, "", "omg: no.\n", 1.0)
+    assert judge(refused, {"a": (1, 1)}, {"a": (1, 1)}).verdict == "refused"
+    for after in ({}, {"a": (2, 2)}, {"a": (1, 1), "b": (1, 1)}):
+        assert judge(refused, {"a": (1, 1)}, after).verdict == "wrong"
+    assert judge(Outcome(0, "", "", 1.0), {}, {"a": (1, 1)}).verdict == "ok"
+    late = Outcome(130, "", "omg: interrupted.\n", 1.0, interrupted=True)
+    assert judge(late, {}, {}).verdict == "ok"
