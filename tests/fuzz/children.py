@@ -18,7 +18,7 @@ from typing import Any
 MARK = "OMG_FUZZ"  # in the environment of whatever we start
 UNHANDLED = 70  # exit code: an exception left the command
 MEMORY = 5 * 2**30  # address space of a command, so that the machine survives it
-BETWEEN, GRACE = 4.0, 20.0  # seconds between two interruptions, and until it is killed
+BETWEEN, GRACE = 4.0, 30.0  # seconds between two interruptions, and until it is killed
 NOBODY = 65534
 
 
@@ -50,6 +50,11 @@ class Outcome:
     opened: bool = False
 
 
+def _busy() -> float:
+    """By how much this machine is slower than an idle one: others may use it, too."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def warm_up() -> None:
     """Import everything slow before anything is forked; no thread and no kernel is started."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -75,6 +80,7 @@ class Child:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.started = time.monotonic()
+        self._patience = task.patience * _busy() + (20.0 if task.anew else 0.0)
         self._base = task.folder.parent / f".{task.folder.name}"
         self._signals, self._hung = 0, False
         sys.stdout.flush()
@@ -159,8 +165,8 @@ class Child:
         )
 
     def _hurry(self, passed: float) -> None:
-        due = self.task.patience + BETWEEN * self._signals
-        if passed > self.task.patience + GRACE:
+        due = self._patience + BETWEEN * self._signals
+        if passed > self._patience + GRACE:
             self._hung = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)

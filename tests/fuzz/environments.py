@@ -62,7 +62,7 @@ class EnvironmentCase(Case):
             found = judge(outcome, before, files_of(folder))
             faults = list(found.faults)
             if how == "parallel" and outcome.interrupted:
-                faults.append("was not over after 30 seconds, in spite of worker_timeout=5")
+                faults.append("went on and on in spite of worker_timeout=5")
             where, _, what = fault.partition(" ")
             never = where == "close" or (where in ("reset", "step") and how == "info")
             raised = what in ("raises", "exits", "memory", "recursion") and not never

@@ -18,7 +18,7 @@ from .limits import combinations as limits
 ROOT = Path(__file__).parents[2]
 SHORT = (
     *("--seed=14", "--quick", "--only=commands", "--only=files", "--only=environments"),
-    *("--commands=25", "--files=20", "--environments=6", "--jobs=1"),
+    *("--commands=20", "--files=14", "--environments=5", "--jobs=1"),
 )
 
 
