@@ -137,6 +137,8 @@ def main(words: Sequence[str] | None = None) -> int:
                 weight = KILLS if kind == "kills" else 1
                 count["tried"] += weight
                 count[done.judgement.verdict] += weight
+                if count["tried"] % 100 == 0:
+                    print(f"{kind}: {count['tried']:,} of {len(some) * weight:,}", flush=True)
                 if done.judgement.verdict == "wrong" or asked.case:
                     show(done, seed, whole=bool(asked.case))
             sweep()
