@@ -20,7 +20,9 @@ READERS: dict[str, tuple[str, ...]] = {
     "resume": ("train", "--resume=results/iql", "--t_max=36"),
     "resume agent": ("train", "--resume=results/agent", "--t_max=36"),
     "resume ppo": ("train", "--resume=results/ppo", "--t_max=36"),
-    "resume newest": ("train", "--config=iql", *SMALL, "--local_results_path=results", "--resume"),
+    "resume newest": (
+        *("train", "--config=iql", *SMALL, "--local_results_path=results", "--resume", *TASK),
+    ),
     "continue": train("iql", "new", "--checkpoint_path=results/iql"),
     "test": train("iql", "new", "--checkpoint_path=results/iql", "--evaluate"),
     "evaluate": ("evaluate", "results/agent", "--episodes=2", "--split=both", "--out=new"),

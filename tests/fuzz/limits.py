@@ -16,8 +16,8 @@ from .world import SMALL, TASK, World, train
 
 MIB = 2**20
 LIMITS: dict[str, tuple[int, tuple[int, ...]]] = {
-    "open files": (resource.RLIMIT_NOFILE, (8, 16, 32, 64, 128)),
-    "memory in MiB": (resource.RLIMIT_AS, (100, 300, 600, 1000, 1500, 2500)),
+    "open files": (resource.RLIMIT_NOFILE, (16, 32, 64, 128)),
+    "memory in MiB": (resource.RLIMIT_AS, (400, 700, 1000, 1500, 2500)),
     "bytes of a file": (resource.RLIMIT_FSIZE, (0, 1000, 10_000, 50_000)),
 }
 DISKS = ("8k", "32k", "100k", "200k", "400k", "1m", "ro")
