@@ -14,7 +14,7 @@ from .cases import Case, Started
 from .children import NOBODY, Outcome, Task
 from .damage import ANY, NEVER_ACCEPTED, TEXT, WEIGHTS, Damage
 from .judging import Judgement, files_of, judge
-from .world import POOL, SMALL, World, train
+from .world import POOL, SMALL, TASK, World, train
 
 READERS: dict[str, tuple[str, ...]] = {
     "resume": ("train", "--resume=results/iql", "--t_max=36"),
