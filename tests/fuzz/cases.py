@@ -83,7 +83,7 @@ def play(
             yield Done(case, started.task.words, outcome, started.verdict(outcome))
             if not keep:
                 _remove(place)
-        time.sleep(0.003)
+        time.sleep(0.01)
 
 
 def _remove(place: Path) -> None:

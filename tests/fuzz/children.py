@@ -52,7 +52,7 @@ class Outcome:
 
 def _busy() -> float:
     """By how much this machine is slower than an idle one: others may use it, too."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return min(3.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def warm_up() -> None:

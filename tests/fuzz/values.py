@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -95,10 +96,10 @@ FILES = {
 }
 
 
-def write_files(folder: Path) -> None:
-    """All odd files, and things that are no files, into a folder."""
-    for name, text in FILES.items():
-        (folder / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+def write_files(folder: Path, names: Sequence[str]) -> None:
+    """The odd files that are named, and things that are no files, into a folder."""
+    for name in {*names} & {*FILES}:
+        (folder / name).write_bytes(FILES[name].encode("utf-8", "surrogatepass"))
     (folder / "latin.yaml").write_bytes(b"label: \xff\xfe\n")
     (folder / "folder.yaml").mkdir()
     (folder / "loop").symlink_to("loop")
