@@ -63,27 +63,31 @@ def play(
     waiting = iter(cases)
     running: list[tuple[Case, Started, Child, Path]] = []
     exhausted = False
-    while running or not exhausted:
-        while len(running) < jobs and not exhausted:
-            case = next(waiting, None)
-            exhausted = case is None or bool(until and time.monotonic() > until)
-            if case is None or exhausted:
-                break
-            place = world.root / "cases" / case.id
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
-            started = case.start(world, place)
-            running.append((case, started, Child(started.task), place))
-        for entry in list(running):
-            case, started, child, place = entry
-            outcome = child.poll()
-            if outcome is None:
-                continue
-            running.remove(entry)
-            yield Done(case, started.task.words, outcome, started.verdict(outcome))
-            if not keep:
-                _remove(place)
-        time.sleep(0.01)
+    try:
+        while running or not exhausted:
+            while len(running) < jobs and not exhausted:
+                case = next(waiting, None)
+                exhausted = case is None or bool(until and time.monotonic() > until)
+                if case is None or exhausted:
+                    break
+                place = world.root / "cases" / case.id
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir(parents=True)
+                started = case.start(world, place)
+                running.append((case, started, Child(started.task), place))
+            for entry in list(running):
+                case, started, child, place = entry
+                outcome = child.poll()
+                if outcome is None:
+                    continue
+                running.remove(entry)
+                yield Done(case, started.task.words, outcome, started.verdict(outcome))
+                if not keep:
+                    _remove(place)
+            time.sleep(0.01)
+    finally:  # whoever stops us stops them, too
+        for _, _, child, _ in running:
+            child.kill()
 
 
 def _remove(place: Path) -> None:

@@ -175,6 +175,11 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGINT)
 
+    def kill(self) -> None:
+        """At once, with everything in its session."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
     def _read(self, kind: str) -> str:
         with contextlib.suppress(OSError):
             return self._path(kind).read_bytes()[:200_000].decode(errors="replace")

@@ -237,9 +237,7 @@ def test_a_closed_terminal_is_an_interruption_like_others(tmp_path: Path) -> Non
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(
-            signal.SIGHUP, signal.SIG_DFL
-        ),
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("long/resume/*/state.pt")) and time.monotonic() < deadline:
