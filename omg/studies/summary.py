@@ -33,9 +33,10 @@ def summary_table(path: Path, metric: str) -> Table:
         rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["summary"]
         rows = [row for row in rows if row["metric"] == metric]
         cells = {(r["method"], r["split"], r["lineup"]): _cell(r) for r in rows}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        what = f"{type(error).__name__}: {str(error)[:100]}"
         raise OmgError(
-            f"{path} is not a cross-play's result ({error!r}). Delete it and run again."
+            f"{path} is not a cross-play's result ({what}). Delete it and run again."
         ) from error
     splits = [split for split in SIDES if any(split == side for _, side, _ in cells)]
     columns = [(split, kind) for split in splits for kind in _kinds(cells, split)]
