@@ -6,6 +6,7 @@ Every message of the parent is `(command, argument)`, every answer one of `("don
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pickle
@@ -186,7 +187,8 @@ def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -
     except (EOFError, OSError):
         return
     finally:
-        host.close()
+        with contextlib.suppress(KeyboardInterrupt):  # the game's: ours are the parent's
+            host.close()
 
 
 def _carry_out(host: Host, command: str, argument: Any) -> tuple[Any, ...]:
