@@ -17,13 +17,18 @@ def console() -> Console:
     return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
+def printable(text: str) -> str:
+    """A text of somebody else's without what would steer the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 def show(
     *columns: str, rows: Iterable[Sequence[str]], title: str = "", whole_names: bool = True
 ) -> None:
     """Print a table; `whole_names` as in `show_table`."""
     table = Table(*columns, title=title or None, title_justify="left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     show_table(table, whole_names=whole_names)
 
 
@@ -31,7 +36,7 @@ def show_pairs(rows: Iterable[tuple[str, str]]) -> None:
     """Print names and what is to be said of them, without lines."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     show_table(table)
 
 

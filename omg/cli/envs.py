@@ -21,6 +21,8 @@ ENV = typer.Argument(
 )
 # Keys of a foreign package that the table shows: all, or if there are more, some.
 MOST_KEYS, SOME_KEYS = 16, 4
+# Characters of what a failed check says; a game's own message may have any length.
+LONGEST = 500
 
 envs_app = Commands("Environments.")
 
@@ -180,7 +182,7 @@ def envs_check(context: typer.Context, env: str = ENV) -> None:
         pass
     results = check_batched_env(lambda *, n_copies, first_copy: factory(first_copy, n_copies))
     typer.echo(f"{choice.name} {choice.args or ''}".strip())
-    rows = [(each.name, "ok" if each.ok else "FAILED", each.detail) for each in results]
+    rows = [(each.name, "ok" if each.ok else "FAILED", each.detail[:LONGEST]) for each in results]
     show("check", "", "detail", rows=rows)
     failed = [result.name for result in results if not result.ok]
     if failed:

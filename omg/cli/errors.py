@@ -12,6 +12,11 @@ from typing import Any
 
 import typer
 
+from omg.cli.console import printable
+
+# A word of a message that nobody reads to its end, e.g. a value of 6,000 digits.
+TOO_LONG = re.compile(r"\S{400,}")
+NO_MEMORY = re.compile("(can't|cannot|not enough|unable to) (allocate )?memory|bad_alloc", re.I)
 ASKED = re.compile(r"--debug|(--)?debug=(true|1|yes|on)", re.IGNORECASE)
 
 
@@ -69,9 +74,24 @@ def report(error: Exception, debug: bool = False) -> int:
         return _tell(str(error), error.exit_code)
     if debug:
         return 1
+    said = _words_of(error)
+    if isinstance(error, MemoryError) or NO_MEMORY.search(said):
+        advice = "Make networks, buffers or the number of copies smaller, or free some"
+        return _tell(f"there is not enough memory ({said or 'none is left'}). {advice}.", 1)
+    if isinstance(error, OSError) and error.errno is not None and not _own_code(error):
+        advice = "Check that it exists, its permissions, free space and limits (ulimit -a)"
+        return _tell(f"the operating system refused: {said}. {advice}.", 1)
     where = _own_code(error)
     advice = f"It arose in {where}" if where else "This is a bug or a fault of the environment"
-    return _tell(f"{type(error).__name__}: {error}. {advice}; --debug shows where.", 1)
+    return _tell(f"{type(error).__name__}: {said}. {advice}; --debug shows where.", 1)
+
+
+def _words_of(error: BaseException) -> str:
+    """What an exception says, even one of somebody else's that fails at that."""
+    try:
+        return str(error)
+    except Exception:
+        return "it says nothing"
 
 
 def _own_code(error: Exception) -> str:
@@ -84,6 +104,6 @@ def _own_code(error: Exception) -> str:
 
 
 def _tell(sentence: str, code: int) -> int:
-    shown = (c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in sentence)
-    print(f"omg: {''.join(shown)}", file=sys.stderr)
+    shown = printable(TOO_LONG.sub(lambda word: f"{word[0][:100]}…", sentence))
+    print(f"omg: {shown}", file=sys.stderr)
     return code

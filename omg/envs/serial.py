@@ -7,6 +7,7 @@ checks that are made once per step for all copies together. A subclass speaks to
 from __future__ import annotations
 
 import logging
+import traceback
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -29,6 +30,7 @@ from omg.types import (
 )
 
 log = logging.getLogger("omg.envs")
+_said: set[tuple[type, str]] = set()
 
 
 def close_games(games: Iterable[Any]) -> None:
@@ -37,8 +39,11 @@ def close_games(games: Iterable[Any]) -> None:
         try:
             game.close()
         except (Exception, SystemExit) as error:
-            what = f"{type(error).__name__}: {error}"
-            log.warning("%s.close() failed (%s); nothing is lost.", type(game).__name__, what)
+            what = traceback.format_exception_only(error)[-1].strip()[:200]
+            shown = what if what.isprintable() else ascii(what)
+            if (type(game), shown) not in _said:  # once, however many copies there are
+                _said.add((type(game), shown))
+                log.warning("%s.close() failed (%s); nothing is lost.", type(game).__name__, shown)
 
 
 class End(Enum):

@@ -57,29 +57,50 @@ def spec_from_info(info: Mapping[str, Any], name: str) -> EnvSpec:
     `statistics` and those of `_OPTIONAL`, named as in `EnvSpec`; shapes are flattened.
     `agent_features` counts only where it lists columns (SMAC's own key names features)."""
     required = ("state_shape", "obs_shape", "n_actions", "n_agents", "episode_limit")
+    if not isinstance(info, Mapping):
+        raise OmgError(
+            f"get_env_info() of {name} gives a {type(info).__name__}. It must give a mapping with "
+            f"{', '.join(required)}."
+        )
     if missing := [key for key in required if key not in info]:
         raise OmgError(
             f"get_env_info() of {name} lacks {', '.join(missing)}. "
             f"It must give {', '.join(required)}."
         )
+    sizes = {key: _size(info[key], key, name) for key in required}
     optional = {key: kind(info[key]) for key, kind in _OPTIONAL.items() if key in info}
     for key in ("roles", "obs_dims", "agent_features"):
-        if len(optional.get(key, ())) not in (0, int(info["n_agents"])):
+        if len(optional.get(key, ())) not in (0, sizes["n_agents"]):
             raise OmgError(
                 f"get_env_info() of {name} gives {len(optional[key])} {key} for "
                 f"{info['n_agents']} agents. Give one for each."
             )
     return EnvSpec(
         name=name,
-        n_agents=int(info["n_agents"]),
-        n_actions=int(info["n_actions"]),
-        obs_dim=int(np.prod(info["obs_shape"])),
-        state_dim=int(np.prod(info["state_shape"])),
-        episode_limit=int(info["episode_limit"]),
+        n_agents=sizes["n_agents"],
+        n_actions=sizes["n_actions"],
+        obs_dim=sizes["obs_shape"],
+        state_dim=sizes["state_shape"],
+        episode_limit=sizes["episode_limit"],
         shared_reward=bool(info.get("shared_reward", True)),
         statistics=tuple(info.get("statistics", ())),
         **optional,
     )
+
+
+def _size(value: Any, key: str, name: str) -> int:
+    """A number or a shape as the number of its entries; without any, there is nothing to play."""
+    try:
+        size = int(np.prod(value))
+    except (TypeError, ValueError, OverflowError):
+        size = 0
+    least = 0 if key == "state_shape" else 1
+    if size < least:
+        raise OmgError(
+            f"get_env_info() of {name} gives {key}={str(value)[:60]}. Give a whole number above "
+            f"{least - 1}{' or a shape' if key.endswith('shape') else ''}."
+        )
+    return size
 
 
 class SerialVectorEnv(SerialEnv):
@@ -110,7 +131,9 @@ class SerialVectorEnv(SerialEnv):
                 _require_methods(game)
                 self._envs.append(game)
             infos = [env.get_env_info() for env in self._envs]
-            name = name or str(infos[0].get("name", type(self._envs[0]).__name__))
+            if name is None:
+                told = infos[0].get("name") if isinstance(infos[0], Mapping) else None
+                name = str(told or type(self._envs[0]).__name__)
             specs = [spec_from_info(info, name) for info in infos]
             if any(spec != specs[0] for spec in specs):
                 raise OmgError(f"Copies of {name} differ in get_env_info(). Make them all alike.")
@@ -163,7 +186,13 @@ class SerialVectorEnv(SerialEnv):
     def _act(
         self, b: int, actions: list[int], reward: FloatArray, info: Mapping[str, FloatArray]
     ) -> End:
-        value, done, details = self._envs[b].step(actions)
+        answer = self._envs[b].step(actions)
+        if not (isinstance(answer, tuple) and len(answer) == 3 and isinstance(answer[2], Mapping)):
+            raise OmgError(
+                f"step() {self._where(b)} gives {_kinds_of(answer)}. It must give (reward, "
+                "terminated, info), and info is a mapping."
+            )
+        value, done, details = answer
         if details.get("dropped"):
             return End.DROPPED
         reward[...] = self._rewards(value, b)
@@ -185,7 +214,11 @@ class SerialVectorEnv(SerialEnv):
         )
 
     def _rewards(self, value: Any, b: int) -> FloatArray:
-        reward = np.asarray(value, np.float32)
+        try:
+            reward = np.asarray(value, np.float32)
+        except (TypeError, ValueError) as error:
+            shown = str(value)[:60]
+            raise OmgError(f"The reward {self._where(b)} is {shown}. Give numbers.") from error
         n_agents = self.spec.n_agents
         if reward.ndim == 0:
             return reward
@@ -201,7 +234,7 @@ class SerialVectorEnv(SerialEnv):
         try:
             array = np.asarray(value, np.float32)
             array = array.reshape(shape) if what in ("observations", "state") else array
-        except ValueError:
+        except (TypeError, ValueError):
             array = np.empty(0, np.float32)
         if array.shape != shape or (len(shape) == 2 and len(value) != shape[0]):
             raise OmgError(
@@ -237,8 +270,15 @@ def accepts_seed(reset: Callable[..., Any]) -> bool:
     return any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
+def _kinds_of(answer: Any) -> str:
+    """What a `step` handed back instead of a triple."""
+    if not isinstance(answer, tuple):
+        return f"a {type(answer).__name__}"
+    return f"({', '.join(type(part).__name__ for part in answer)})"
+
+
 def _shape_of(value: Any) -> str:
     try:
         return f"shape {np.asarray(value, np.float32).shape}"
-    except ValueError:
+    except (TypeError, ValueError):
         return "rows of different lengths"

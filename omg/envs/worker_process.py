@@ -6,7 +6,9 @@ Every message of the parent is `(command, argument)`, every answer one of `("don
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import pickle
 import signal
 import traceback
@@ -47,6 +49,8 @@ class SharedArrays:
         }
         sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in layout.values()]
         starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)]).tolist()
+        if name is None:
+            _check_size(starts[-1], spec)
         self._memory = SharedMemory(name=name, create=name is None, size=max(starts[-1], 1))
         self.name = self._memory.name
         self._arrays: dict[str, NDArray[Any]] = {
@@ -65,6 +69,18 @@ class SharedArrays:
         """Let go of the memory; no view of it may be in use."""
         self._arrays.clear()
         self._memory.close()
+
+
+def _check_size(size: int, spec: EnvSpec) -> None:
+    """Refuse more than this machine has: what is left over from a failure is told by others."""
+    if not hasattr(os, "sysconf"):
+        return
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > there:
+        raise OmgError(
+            f"Sharing what {spec.name} shows takes {size / 2**30:,.1f} GiB, and this machine has "
+            f"{there / 2**30:,.1f} GiB. Correct the sizes it announces, or lower batch_size_run."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +187,8 @@ def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -
     except (EOFError, OSError):
         return
     finally:
-        host.close()
+        with contextlib.suppress(KeyboardInterrupt):  # the game's: ours are the parent's
+            host.close()
 
 
 def _carry_out(host: Host, command: str, argument: Any) -> tuple[Any, ...]:
@@ -181,7 +198,7 @@ def _carry_out(host: Host, command: str, argument: Any) -> tuple[Any, ...]:
         signal.alarm(math.ceil(seconds) + 5)
     try:
         return "done", getattr(host, command)(argument)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # Ctrl-C is the parent's: whatever comes here is the game's
         text = traceback.format_exc()
         if isinstance(error, OmgError) and not isinstance(error, RunFailedError):
             return "refused", str(error)
