@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +64,8 @@ class _Loader(yaml.SafeLoader):
     """Plain values only; a key that stands twice is an error, and dates are texts."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = next((key for key in keys if keys.count(key) > 1 and key != "<<"), None)
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        twice = next((key for key, count in keys.items() if count > 1 and key != "<<"), None)
         if twice is not None:
             raise _Repeated(problem=f"'{twice}' stands twice", problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
@@ -210,13 +211,13 @@ def _explain(error: ValidationError, merge: _Merge, source: str) -> OmgError:
             continue
         if problem["type"] == "extra_forbidden" and key in NOT_TAKEN:
             sentences[path] = (
-                f"'{key}' (from {origin}) is a key of PyMARL that is not used here. "
+                f"'{key}' (from {_short(origin)}) is a key of PyMARL that is not used here. "
                 f"{NOT_TAKEN[key]}, and leave '{key}' out."
             )
         elif problem["type"] == "extra_forbidden":
             known = [*Config.model_fields, *ALIASES]
             hint = nearest(key, known) or ". 'omg config show' lists all."
-            sentences[path] = f"Unknown key '{key}' (from {origin}){hint}"
+            sentences[path] = f"Unknown key '{_short(key)}' (from {_short(origin)}){hint}"
         elif problem["type"] == "missing":
             sentences[path] = f"Key '{path}' has no value. Add it to {source}."
         elif not key:

@@ -113,7 +113,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             records.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             break
     return records
 

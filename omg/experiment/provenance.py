@@ -36,7 +36,11 @@ def source_commit() -> str:
 
     def git(*words: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, timeout=5, check=True
+            ["git", "--no-optional-locks", "-C", str(here), *words],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
         ).stdout.strip()
 
     try:

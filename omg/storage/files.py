@@ -106,13 +106,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def save_tensors(path: Path, content: Any) -> None:
-    """`torch.save`; a refused write is the operating system's error, which torch hides."""
+    """`torch.save`; a refused write is the operating system's error, which torch hides, and so is
+    an interruption."""
     try:
         with path.open("wb") as file:
             torch.save(content, file)
     except RuntimeError as error:
         hidden: BaseException | None = error
-        while hidden is not None and not isinstance(hidden, OSError):
+        while hidden is not None and not isinstance(hidden, OSError | KeyboardInterrupt):
             hidden = hidden.__context__
         if hidden is None:
             raise
