@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from benchmarks.stacked import DRAWN, stacked_throughput
+from omg.components.action_selectors import SeedTree
 from omg.components.episodes import EpisodeBatch, Scheme, environment_scheme
-from omg.components.seeding import SeedTree
 from omg.components.trajectories import SEAT
 from omg.config.loader import load_command_line
 from omg.config.schema import Config

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from benchmarks.clock import now
+from omg.components.action_selectors import SeedTree
 from omg.components.episodes import EpisodeBatch, environment_scheme
-from omg.components.seeding import SeedTree
 from omg.components.trajectories import ReplayBuffer
 from omg.config.loader import load_command_line
 from omg.config.schema import Config

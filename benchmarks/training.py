@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from omg.components.action_selectors import SeedTree
 from omg.components.episodes import EpisodeBatch
-from omg.components.seeding import SeedTree
 from omg.components.trajectories import ReplayBuffer
 from omg.config.loader import load_command_line
 from omg.config.schema import Config

@@ -8,7 +8,7 @@ from omg.config.loader import CONFIG_DIR, available, load_command_line
 from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
 from omg.learners import LEARNERS
-from omg.learners.capabilities import Capabilities
+from omg.learners.base import Capabilities
 from omg.modules.agents import AGENTS
 
 

@@ -1,17 +1,40 @@
-"""From an agent's outputs to actions, with schedules of exploration. An unavailable action is
-never chosen."""
+"""Chance: one seed tree that feeds every random stream of a run, schedules of exploration, and from
+an agent's outputs to actions. An unavailable action is never chosen."""
 
 from __future__ import annotations
 
 import math
+import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from omg.registry import Registry
+
+
+class SeedTree:
+    """Independent streams by name: the same seed and name always give the same stream."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def sequence(self, name: str, *indices: int) -> np.random.SeedSequence:
+        key = (zlib.crc32(name.encode()), *indices)
+        return np.random.SeedSequence(entropy=self.seed, spawn_key=key)
+
+    def integer(self, name: str, *indices: int) -> int:
+        """A 62-bit seed for code that takes a plain number."""
+        return int(self.sequence(name, *indices).generate_state(1, np.uint64)[0] >> 2)
+
+    def numpy(self, name: str, *indices: int) -> np.random.Generator:
+        return np.random.default_rng(self.sequence(name, *indices))
+
+    def torch(self, name: str, *indices: int) -> torch.Generator:
+        return torch.Generator().manual_seed(self.integer(name, *indices))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

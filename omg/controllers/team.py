@@ -17,11 +17,10 @@ from omg.config.schema import Config
 from omg.controllers.base import Acted, Controller
 from omg.controllers.foresight import make_foresight
 from omg.modules.opponent_models import Inferred, OpponentModel
-from omg.modules.opponent_models.build import build_model
 from omg.opponents.building import agent_lineup, team_lineup
 from omg.opponents.lineups import LineUp
 from omg.policies.inputs import FORESIGHT, Carry, StepView
-from omg.policies.policy import Policy
+from omg.policies.policy import Policy, build_model
 from omg.types import EnvSpec, FloatArray, IntArray
 
 

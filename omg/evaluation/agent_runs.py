@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from omg.components.seeding import SeedTree
+from omg.components.action_selectors import SeedTree
 from omg.config.schema import Config
 from omg.config.team import parse_team
 from omg.controllers import CONTROLLERS

@@ -23,7 +23,7 @@ from omg.evaluation.crossplay_table import (
 from omg.evaluation.finetune import Finetuner
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.registry import nearest
-from omg.runners.testing import run_test
+from omg.runners.rollout import run_test
 from omg.types import EnvSpec, OmgError
 
 MIXED = "mixed"

@@ -17,7 +17,7 @@ from omg.envs.foraging.frame import ForagingFrame, frames_from_states
 from omg.evaluation.agent_runs import AgentRun, SeatedAgent, slug
 from omg.evaluation.crossplay import CPU
 from omg.opponents.pool import OpponentPool, PoolMember
-from omg.runners.testing import play_episodes
+from omg.runners.rollout import play_episodes
 from omg.storage.files import write_text, writing
 from omg.types import OmgError
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from omg.components.action_selectors import SeedTree
 from omg.components.episodes import Scheme
-from omg.components.seeding import SeedTree
 from omg.components.trajectories import ReplayBuffer
 from omg.config.schema import Config
 from omg.controllers import Controller
@@ -30,8 +30,7 @@ from omg.runners import runner_of
 from omg.runners.assembly import build_learner, episode_scheme, make_controller, make_rollout
 from omg.runners.overlap import Collector, CollectorProcess, Link
 from omg.runners.replay import check_can_replay, save_replays
-from omg.runners.rollout import Rollout
-from omg.runners.testing import run_test
+from omg.runners.rollout import Rollout, run_test
 from omg.runners.waves import Waves
 from omg.storage.files import RunFolder, write_text
 from omg.storage.models import find_model_folder, load_checked

@@ -14,18 +14,19 @@ from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.functional import Packing, following_transition, gather_actions, td_lambda_targets
 from omg.learners.base import (
+    Capabilities,
     Learner,
     Metrics,
     Optimisers,
     Progress,
     Targets,
+    check_supported,
     descend,
     make_optimiser,
     sampling_selector,
     team_mac,
     team_spec,
 )
-from omg.learners.capabilities import Capabilities, check_supported
 from omg.modules.critics import build_critic
 from omg.modules.critics.coma import ComaCritic
 from omg.types import EnvSpec, OmgError

@@ -14,8 +14,7 @@ from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.team import TeamMAC
-from omg.learners.base import Learner, Metrics, Progress, team_mac
-from omg.learners.capabilities import check_supported
+from omg.learners.base import Learner, Metrics, Progress, check_supported, team_mac
 from omg.modules.kernels.optimiser import FastAdam
 from omg.modules.opponent_models import OPPONENT_MODELS, OpponentModel
 from omg.registry import Registry

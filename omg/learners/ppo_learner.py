@@ -20,6 +20,7 @@ from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.functional import Packing, gather_actions, generalised_advantages
 from omg.learners.base import (
+    Capabilities,
     Metrics,
     Optimisers,
     Progress,
@@ -27,7 +28,6 @@ from omg.learners.base import (
     make_optimiser,
     sampling_selector,
 )
-from omg.learners.capabilities import Capabilities
 from omg.learners.model_training import Alternatives, PolicyLearner
 from omg.modules.critics import Critic, build_critic
 from omg.modules.critics.value import ValueCritic

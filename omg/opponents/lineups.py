@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from omg.components.action_selectors import SeedTree
 from omg.components.episodes import EpisodeBatch, Field
-from omg.components.seeding import SeedTree
 from omg.components.trajectories import SEAT, Trajectories, seats_part
 from omg.opponents.players import LINEUP, Players
 from omg.opponents.pool_manifest import PoolMember

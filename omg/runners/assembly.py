@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from omg.components.action_selectors import SeedTree
 from omg.components.episodes import Scheme, environment_scheme
-from omg.components.seeding import SeedTree
 from omg.config.schema import Config
 from omg.controllers import CONTROLLERS, Controller
 from omg.envs.contract import BatchedEnv

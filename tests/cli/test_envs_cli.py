@@ -20,7 +20,7 @@ import omg.cli.train
 from omg.catalogue import choose
 from omg.catalogue.play import play
 from omg.cli.app import app
-from omg.components.seeding import SeedTree
+from omg.components.action_selectors import SeedTree
 from omg.config.loader import available, load_command_line
 from omg.envs.foraging import ForagingEnv
 from omg.envs.registry import ENVS

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from omg.cli.train import train
+from omg.components.action_selectors import SeedTree
 from omg.components.episodes import environment_scheme
-from omg.components.seeding import SeedTree
 from omg.components.trajectories import Sequences
 from omg.config.loader import load_command_line
 from omg.controllers.team import BasicMAC, MultiModuleMAC

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from omg.cli.train import train
+from omg.components.action_selectors import SeedTree
 from omg.components.episodes import EpisodeBatch, environment_scheme
-from omg.components.seeding import SeedTree
 from omg.components.trajectories import seats_part
 from omg.config.loader import load_command_line
 from omg.config.team import check_team_size, parse_team

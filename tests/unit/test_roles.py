@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from omg.cli.train import train
+from omg.components.action_selectors import SeedTree
 from omg.components.episodes import environment_scheme
-from omg.components.seeding import SeedTree
 from omg.components.trajectories import seats_part
 from omg.config.loader import load_command_line
 from omg.controllers.team import BasicMAC, MultiModuleMAC

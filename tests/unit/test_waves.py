@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from omg.components.action_selectors import SeedTree
 from omg.components.episodes import environment_scheme
-from omg.components.seeding import SeedTree
 from omg.components.trajectories import SEAT, ReplayBuffer
 from omg.config.loader import load_command_line
 from omg.controllers.team import MultiModuleMAC

@@ -18,8 +18,7 @@ from omg.modules.device import set_up_torch
 from omg.opponents.players import LINEUP
 from omg.runners.assembly import make_rollout
 from omg.runners.replay import save_replays
-from omg.runners.rollout import Finished, Rollout
-from omg.runners.testing import play_episodes
+from omg.runners.rollout import Finished, Rollout, play_episodes
 from omg.types import EnvSpec, OmgError, RunFailedError
 
 # Longest side of a picture.

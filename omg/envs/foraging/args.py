@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from omg.envs.native import parse_arguments
+from omg.envs.contract import parse_arguments
 from omg.types import OmgError
 
 KEY = re.compile(

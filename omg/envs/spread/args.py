@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from omg.envs.native import parse_arguments
+from omg.envs.contract import parse_arguments
 
 # Agents are discs of this radius; the physics is that of omg/envs/particles.
 AGENT_SIZE = 0.15
