@@ -22,8 +22,8 @@ RENDERED = ("gymnasium", "pettingzoo")
 # The arguments of native environments, with their defaults.
 ARGUMENTS = {
     "foraging": ("omg.envs.foraging.args", "ForagingArgs"),
-    "spread": ("omg.envs.spread.args", "SpreadArgs"),
-    "predator_prey": ("omg.envs.predator_prey.args", "PredatorPreyArgs"),
+    "spread": ("omg.envs.spread", "SpreadArgs"),
+    "predator_prey": ("omg.envs.predator_prey", "PredatorPreyArgs"),
 }
 # drawn: whole episodes by the environment; saved: by the game itself; frames: step by step.
 Showing: TypeAlias = Literal["drawn", "saved", "frames", "text"]

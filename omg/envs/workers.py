@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv
 from omg.envs.vector import BatchedEnvFactory, episode_seed
-from omg.envs.worker_handle import Worker, WorkerFailedError, stop_all
-from omg.envs.worker_process import WorkerOrder
+from omg.envs.worker_process import Worker, WorkerFailedError, WorkerOrder, stop_all
 from omg.types import (
     EnvSpec,
     FinalObservation,

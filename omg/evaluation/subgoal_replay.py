@@ -13,7 +13,7 @@ from omg.components.episodes import EpisodeBatch
 from omg.components.trajectories import SEAT
 from omg.controllers.team import TeamMAC
 from omg.envs.foraging.env import ForagingEnv
-from omg.envs.foraging.frame import ForagingFrame, frames_from_states
+from omg.envs.foraging.render import ForagingFrame, frames_from_states
 from omg.evaluation.agent_runs import AgentRun, SeatedAgent, slug
 from omg.evaluation.crossplay import CPU
 from omg.opponents.pool import OpponentPool, PoolMember

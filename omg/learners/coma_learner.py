@@ -27,8 +27,7 @@ from omg.learners.base import (
     team_mac,
     team_spec,
 )
-from omg.modules.critics import build_critic
-from omg.modules.critics.coma import ComaCritic
+from omg.modules.critics import ComaCritic, build_critic
 from omg.types import EnvSpec, OmgError
 
 # log of a smaller probability would be infinite; such an action is never drawn.
@@ -70,7 +69,7 @@ class ComaLearner(Learner):
             raise OmgError(
                 f"learner={config.learner} needs values of each own action, and critic="
                 f"{config.critic} is no ComaCritic. Derive it from "
-                "omg.modules.critics.coma:ComaCritic, or set critic=coma."
+                "omg.modules.critics:ComaCritic, or set critic=coma."
             )
         return critic.to(device)
 

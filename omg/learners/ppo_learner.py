@@ -29,8 +29,7 @@ from omg.learners.base import (
     sampling_selector,
 )
 from omg.learners.model_training import Alternatives, PolicyLearner
-from omg.modules.critics import Critic, build_critic
-from omg.modules.critics.value import ValueCritic
+from omg.modules.critics import Critic, ValueCritic, build_critic
 from omg.types import EnvSpec, OmgError
 
 # Probabilities below are as good as zero; their logarithm stays finite.

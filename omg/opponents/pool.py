@@ -14,25 +14,23 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from omg.opponents.lineups import LineupMode, draw_heldout, draw_lineups
-from omg.opponents.pool_intake import (
-    candidates,
-    check_fits,
-    check_source,
-    copy_member,
-    read_weights,
-    wanted_steps,
-)
-from omg.opponents.pool_manifest import (
+from omg.opponents.pool_members import (
     MANIFEST,
     WEIGHTS,
     PoolMember,
     ScriptSpec,
     Split,
+    candidates,
+    check_fits,
+    check_source,
+    copy_member,
     member_folder,
     read_manifest,
+    read_weights,
+    wanted_steps,
 )
-from omg.opponents.pool_manifest import pool_lock as _lock
-from omg.opponents.pool_manifest import write_manifest as _write
+from omg.opponents.pool_members import pool_lock as _lock
+from omg.opponents.pool_members import write_manifest as _write
 from omg.opponents.scripts import env_of_script, scripted_game
 from omg.registry import nearest
 from omg.storage.files import writing

@@ -27,7 +27,7 @@ from omg.learners.base import Metrics, Progress
 from omg.learners.q_learner import QLearner
 from omg.modules.opponent_models.omg_am import PriorVAE
 from omg.opponents.pool import OpponentPool
-from omg.opponents.pool_manifest import write_manifest
+from omg.opponents.pool_members import write_manifest
 from omg.runners.rollout import EpisodeStats, Finished, play_episodes
 from omg.storage.files import load_tensors
 from omg.types import OmgError

@@ -25,7 +25,7 @@ from omg.config.schema import Config
 from omg.controllers.team import BasicMAC
 from omg.envs.toys import TwoStepEnv
 from omg.envs.vector import episode_seed
-from omg.envs.worker_handle import WorkerFailedError
+from omg.envs.worker_process import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
 from omg.experiment.output import read_metrics
 from omg.experiment.run import Run

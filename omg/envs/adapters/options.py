@@ -1,4 +1,5 @@
-"""The `env_args` of adapted environments: our own, and the rest that goes to the game."""
+"""The `env_args` of adapted environments: our own, and the rest that goes to the game. Those with
+PyMARL's methods need no more than a key."""
 
 from __future__ import annotations
 
@@ -6,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
+from omg.envs.contract import BatchedEnv
+from omg.envs.registry import GameFactory, environment_class
+from omg.envs.vector import SerialVectorEnv
 from omg.types import OmgError
 
 StateSource = Literal["auto", "env", "observations"]
@@ -77,3 +81,18 @@ def _flag(name: str, value: Any, more: str = "") -> bool:
     if not isinstance(value, bool):
         raise OmgError(f"env_args.{name}={value} is not known. Choose {more}true or false.")
     return value
+
+
+class PymarlEnv(SerialVectorEnv):
+    """An environment with PyMARL's methods, named by env_args.key=package.module:Class.
+
+    The other env_args are the arguments of its class.
+    """
+
+    def __init__(self, *, args: Mapping[str, Any], n_copies: int, first_copy: int = 0) -> None:
+        rest = dict(args)
+        key = key_of(rest, example="my_package.my_env:MyEnv")
+        kind = environment_class(key)
+        if isinstance(kind, type) and issubclass(kind, BatchedEnv):
+            raise OmgError(f"{key} is a batch of copies by itself. Name it with --env={key}.")
+        super().__init__(factory=GameFactory(key, rest), n_copies=n_copies, first_copy=first_copy)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from omg.envs.contract import Keys, NativeEnv, draw_words, episode_keys
 from omg.envs.foraging.args import ForagingArgs, ForagingRules
-from omg.envs.foraging.frame import ForagingFrame, frame_of, frames_from_states
 from omg.envs.foraging.game import MISSING, N_ACTIONS, Games, Layout, pack
+from omg.envs.foraging.render import ForagingFrame, frame_of, frames_from_states
 from omg.types import (
     EnvSpec,
     FinalObservation,

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import Keys, NativeEnv, draw_words, episode_keys
-from omg.envs.particles.frame import F, whole_episode
 from omg.envs.particles.physics import N_ACTIONS, Doubles, Particles
-from omg.envs.particles.scene import Scene
+from omg.envs.particles.scene import F, Scene, whole_episode
 from omg.types import (
     BoolArray,
     EnvSpec,

@@ -10,14 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omg.modules.device import (
-    Found,
-    largest_difference,
-    load_kernel,
-    plain,
-    pointers,
-    switched,
-)
+from omg.modules.device import Found, largest_difference, load_kernel, plain, pointers, switched
 
 
 def _sizes(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_int64]:

@@ -25,8 +25,15 @@ from omg.envs.spawned import prepare_child
 from omg.modules.device import set_up_torch
 from omg.runners import runner_of
 from omg.runners.assembly import make_controller, make_rollout
-from omg.runners.overlap.hand_over import HandOver, from_bytes, to_bytes
-from omg.runners.overlap.weights import Layout, SharedWeights, acting_networks, layout_of
+from omg.runners.overlap.exchange import (
+    HandOver,
+    Layout,
+    SharedWeights,
+    acting_networks,
+    from_bytes,
+    layout_of,
+    to_bytes,
+)
 from omg.types import OmgError, RunFailedError
 
 # How soon the thread that sends gets its turn; Python's own 5 ms is longer than many a hand-over.
