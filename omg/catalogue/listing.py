@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 
 from omg.config.loader import CONFIG_DIR, available, load_command_line, read_yaml
@@ -72,14 +73,17 @@ def _install(package: str) -> str:
     return "omg doctor says how"
 
 
+def _comment(path: Path) -> str:
+    """The comment at the head of a file, as one line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return " ".join(
+        line.strip("# ") for line in takewhile(lambda line: line.startswith("#"), lines)
+    )
+
+
 def _first_sentence(path: Path) -> str:
     """What the comment at the head of a configuration begins with."""
-    lines: list[str] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").strip())
-    text = " ".join(lines)
+    text = _comment(path)
     for end in (". ", ": docs/", "; see ", " (docs/", ", see docs/"):
         text = text.partition(end)[0]
     return text.rstrip(".")
@@ -145,13 +149,7 @@ class Algorithm:
 
 def _about(name: str) -> str:
     """The first sentence of the comment that begins the algorithm's file."""
-    lines = (CONFIG_DIR / "algs" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    comment: list[str] = []
-    for line in lines:
-        if not line.startswith("#"):
-            break
-        comment.append(line.lstrip("# "))
-    text = " ".join(comment)
+    text = _comment(CONFIG_DIR / "algs" / f"{name}.yaml")
     return text.partition(". ")[0].rstrip(".") + "."
 
 

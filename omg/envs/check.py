@@ -12,7 +12,7 @@ import numpy as np
 
 from omg.envs.check_play import COPIES, Subject, View, difference, ended, play, require, steps_of
 from omg.envs.contract import MultiAgentEnv
-from omg.envs.vector import BatchedEnvFactory, SerialVectorEnv
+from omg.envs.registry import BatchedEnvFactory, SerialVectorEnv
 from omg.types import TimeStep
 
 # Longest wait for an episode limit, as a multiple of the steps asked for.

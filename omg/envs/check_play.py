@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from omg.envs.contract import BatchedEnv
-from omg.envs.vector import BatchedEnvFactory
+from omg.envs.registry import BatchedEnvFactory
 from omg.types import BoolArray, IntArray, Observation, TimeStep
 
 View: TypeAlias = Observation | TimeStep

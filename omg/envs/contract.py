@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from omg.registry import nearest
 from omg.types import EnvSpec, IntArray, Observation, OmgError, Snapshot, TimeStep
@@ -101,32 +101,39 @@ class BatchedEnv(ABC):
         """Free processes and memory."""
 
 
-A = TypeVar("A", bound=BaseModel)
+A = TypeVar("A", bound="GameArguments")
 Keys = NDArray[np.uint64]
 
 GOLDEN = np.array(0x9E3779B97F4A7C15, np.uint64)
 WORD = (1 << 64) - 1
 
 
-def parse_arguments(kind: type[A], values: A | Mapping[str, Any], *, game: str) -> A:
-    """Arguments from a mapping; what does not fit is an OmgError that names the first of it."""
-    if isinstance(values, kind):
-        return values
-    assert isinstance(values, Mapping)
-    try:
-        return kind(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = str(first["loc"][0]) if first["loc"] else ""
-        if first["type"] == "extra_forbidden":
-            known = kind.model_fields
+class GameArguments(BaseModel):
+    """The arguments of one of our games."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    game: ClassVar[str]  # what messages call it
+
+    @classmethod
+    def parse(cls: type[A], values: A | Mapping[str, Any]) -> A:
+        """From a mapping; what does not fit is an OmgError that names the first of it."""
+        if isinstance(values, cls):
+            return values
+        assert isinstance(values, Mapping)
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = str(first["loc"][0]) if first["loc"] else ""
+            if first["type"] == "extra_forbidden":
+                known = cls.model_fields
+                raise OmgError(
+                    f"{cls.game} has no argument '{field}'{nearest(field, known) or '.'} "
+                    f"Choose among: {', '.join(known)}."
+                ) from error
             raise OmgError(
-                f"{game} has no argument '{field}'{nearest(field, known) or '.'} "
-                f"Choose among: {', '.join(known)}."
+                f"{cls.game} argument '{field}' is {first['input']!r}. {first['msg']}."
             ) from error
-        raise OmgError(
-            f"{game} argument '{field}' is {first['input']!r}. {first['msg']}."
-        ) from error
 
 
 def mix(keys: Keys) -> Keys:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from omg.envs.contract import parse_arguments
+from omg.envs.contract import GameArguments
 from omg.envs.drawing import Point, Polygon, Shape, Style, Text, disc
 from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns
 from omg.envs.particles.physics import N_ACTIONS, Bodies, Doubles, Particles
@@ -43,21 +43,16 @@ BORDER_SLOPE, BORDER_CAP = 10.0, 10.0
 MOST_AGENTS = 100
 
 
-class PredatorPreyArgs(BaseModel):
+class PredatorPreyArgs(GameArguments):
     """How many play, among how many obstacles, and for how long."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    game = "Predator-Prey"
 
     n_predators: int = Field(3, ge=1, le=MOST_AGENTS)
     n_prey: int = Field(1, ge=1, le=MOST_AGENTS)
     n_obstacles: int = Field(2, ge=0, le=MOST_AGENTS)
     max_cycles: int = Field(25, ge=1, le=2**31)
     shaped_reward: bool = False
-
-    @classmethod
-    def parse(cls, values: PredatorPreyArgs | Mapping[str, Any]) -> PredatorPreyArgs:
-        """From a mapping; what does not fit is an OmgError naming the field."""
-        return parse_arguments(cls, values, game="Predator-Prey")
 
     @property
     def name(self) -> str:

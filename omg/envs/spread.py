@@ -13,9 +13,9 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from omg.envs.contract import parse_arguments
+from omg.envs.contract import GameArguments
 from omg.envs.drawing import Polygon, Shape, Style, Text, disc
 from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns
 from omg.envs.particles.physics import N_ACTIONS, Bodies, Doubles, Particles
@@ -35,19 +35,14 @@ START_SPREAD = 1.0
 MOST_AGENTS = 100
 
 
-class SpreadArgs(BaseModel):
+class SpreadArgs(GameArguments):
     """How many play, what a collision weighs, and how long it takes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    game = "Spread"
 
     n_agents: int = Field(3, ge=1, le=MOST_AGENTS)
     local_ratio: float = Field(0.5, ge=0, le=1)
     max_cycles: int = Field(25, ge=1, le=2**31)
-
-    @classmethod
-    def parse(cls, values: SpreadArgs | Mapping[str, Any]) -> SpreadArgs:
-        """From a mapping; what does not fit is an OmgError naming the field."""
-        return parse_arguments(cls, values, game="Spread")
 
     @property
     def name(self) -> str:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv
-from omg.envs.vector import BatchedEnvFactory, episode_seed
+from omg.envs.registry import BatchedEnvFactory
+from omg.envs.serial import episode_seed
 from omg.envs.worker_process import Worker, WorkerFailedError, WorkerOrder, stop_all
 from omg.types import (
     EnvSpec,

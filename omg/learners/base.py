@@ -303,6 +303,14 @@ def descend(
     return norm
 
 
+def descend_model(terms: Mapping[str, Tensor], optimiser: torch.optim.Optimizer) -> Metrics:
+    """One step of an opponent model on its `am_loss`, without clipping; all terms, to be logged."""
+    optimiser.zero_grad()
+    terms["am_loss"].backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    return {name: term.detach() for name, term in terms.items()}
+
+
 def state_of(saved: Any) -> Any:
     """The states of everything in nested mappings."""
     if isinstance(saved, Mapping):

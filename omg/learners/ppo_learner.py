@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from omg.components.episodes import EpisodeBatch
-from omg.components.running_stats import RunningStats
 from omg.components.trajectories import Sequences, Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
@@ -29,7 +28,7 @@ from omg.learners.base import (
     sampling_selector,
 )
 from omg.learners.model_training import Alternatives, PolicyLearner
-from omg.modules.critics import Critic, ValueCritic, build_critic
+from omg.modules.critics import Critic, RunningStats, ValueCritic, build_critic
 from omg.types import EnvSpec, OmgError
 
 # Probabilities below are as good as zero; their logarithm stays finite.

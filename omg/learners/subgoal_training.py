@@ -18,7 +18,7 @@ from omg.config.schema import Config, marked
 from omg.controllers import CONTROLLERS, Controller
 from omg.controllers.team import TeamMAC
 from omg.functional import Packing, select_subgoal
-from omg.learners.base import Learner, Metrics, Optimisers, Progress, team_mac
+from omg.learners.base import Learner, Metrics, Optimisers, Progress, descend_model, team_mac
 from omg.learners.model_training import Alternatives, Lesson, ModelTraining, ValuesAlternatives
 from omg.modules.kernels.optimiser import FastAdam
 from omg.modules.opponent_models import OPPONENT_MODELS, ModelRows
@@ -122,12 +122,10 @@ class PriorLearner(Learner):
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
         encoded, seats = self._encoded(batch)
         terms = self._model.vae.loss(encoded, self._config.prior_kl_weight, self._generator)
-        self._optimiser.zero_grad()
-        terms["am_loss"].backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        learned = descend_model(terms, self._optimiser)
         some = slice(None, None, max(1, len(encoded) // SAMPLED))
         accuracy = self.decoding_accuracy(encoded[some], seats[some])
-        return {**{k: v.detach() for k, v in terms.items()}, ACCURACY: accuracy}
+        return {**learned, ACCURACY: accuracy}
 
     @torch.no_grad()
     def decoding_accuracy(self, encoded: Tensor, seats: Tensor) -> Tensor:
@@ -340,9 +338,7 @@ class SubgoalTraining(ModelTraining):
             self.config.am_kl_weight,
         )
         assert self.optimiser is not None
-        self.optimiser.zero_grad()
-        terms["am_loss"].backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
+        learned = descend_model(terms, self.optimiser)
         shares = {
             f"subgoal_k{k + 1}": (steps_ahead == k).to(torch.float32).mean()
             for k in range(self.config.subgoal_horizon)
@@ -350,7 +346,7 @@ class SubgoalTraining(ModelTraining):
         share = {} if self._on_policy else {"subgoal_epsilon": torch.tensor(lesson.epsilon)}
         return {
             **shares,
-            **{name: term.detach() for name, term in terms.items()},
+            **learned,
             "am_posterior_std": torch.exp(0.5 * found.log_var.detach()).mean(),
             "am_active_dims": _active_dims(found.mean.detach()),
             **share,

@@ -1,4 +1,5 @@
-"""Critics: values of whole episodes' slots, for policy-gradient learners."""
+"""Critics: values of whole episodes' slots, for policy-gradient learners, and the unit of what
+they predict: the mean and deviation of returns."""
 
 from __future__ import annotations
 
@@ -15,6 +16,51 @@ from omg.modules.agents import AGENTS
 from omg.modules.kernels.gru import GRUCore
 from omg.registry import PartRegistry
 from omg.types import EnvSpec
+
+# Numbers that never vary are not blown up.
+SMALLEST = 1e-4
+
+
+class RunningStats(nn.Module):
+    """Merges each batch's mean and variance into those of everything before (Chan et al. 1979).
+    It counts what it is given: hand it packed values, which hold no padding. Saved with the
+    network whose unit it is."""
+
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("variance", torch.ones(()))
+        self.register_buffer("count", torch.zeros(()))
+
+    @torch.no_grad()
+    def update(self, values: Tensor) -> None:
+        """Take in all numbers of a tensor of any shape."""
+        if not values.numel():
+            return
+        variance, mean = torch.var_mean(values, correction=0)
+        total = self.count + values.numel()
+        share = values.numel() / total
+        gap = mean - self.mean
+        spread = (1 - share) * self.variance + share * variance
+        self.variance.copy_(spread + share * (1 - share) * gap.square())
+        self.mean.add_(share * gap)
+        self.count.copy_(total)
+
+    @property
+    def deviation(self) -> Tensor:
+        return self.variance.sqrt().clamp(min=SMALLEST)
+
+    def normalised(self, values: Tensor) -> Tensor:
+        """(values - mean) / deviation."""
+        return (values - self.mean) / self.deviation
+
+    def restored(self, normalised: Tensor) -> Tensor:
+        """The inverse of `normalised`."""
+        return normalised * self.deviation + self.mean
 
 
 class Critic(nn.Module):
@@ -194,6 +240,3 @@ def build_critic(config: Config, spec: EnvSpec, *, input_dim: int, feature_dim: 
         input_dim=input_dim,
         feature_dim=feature_dim,
     )
-
-
-__all__ = ["CRITICS", "Critic", "build_critic"]

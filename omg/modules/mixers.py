@@ -149,5 +149,3 @@ MIXERS: PartRegistry[Mixer] = PartRegistry(
     ),
     args_key="mixer_args",
 )
-
-__all__ = ["MIXERS", "Mixer"]

@@ -9,8 +9,8 @@ import pytest
 
 from omg.envs.check import CHECKS, check_batched_env, check_multi_agent_env
 from omg.envs.check_play import Subject
+from omg.envs.registry import SerialVectorEnv
 from omg.envs.toys import TwoStepEnv
-from omg.envs.vector import SerialVectorEnv
 from tests.unit.counter_game import CounterEnv
 
 

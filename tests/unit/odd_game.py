@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from omg.envs.contract import MultiAgentEnv
-from omg.envs.vector import SerialVectorEnv
+from omg.envs.registry import SerialVectorEnv
 from omg.types import FloatArray
 
 AGENTS, ACTIONS, OWN, COMMON, LIMIT = 3, 5, 3, 2, 9

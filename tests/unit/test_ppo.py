@@ -16,7 +16,6 @@ from torch import Tensor
 
 from omg.cli.train import train
 from omg.components.episodes import EpisodeBatch
-from omg.components.running_stats import RunningStats
 from omg.components.trajectories import Trajectories
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
@@ -29,7 +28,7 @@ from omg.learners.ppo_learner import (
     explained_variance,
     value_error,
 )
-from omg.modules.critics import ValueCritic, build_critic
+from omg.modules.critics import RunningStats, ValueCritic, build_critic
 from omg.storage.files import load_tensors
 from omg.types import OmgError
 

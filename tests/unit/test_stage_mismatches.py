@@ -28,8 +28,7 @@ import torch
 from omg.cli.train import train
 from omg.config.loader import load_command_line
 from omg.controllers.team import BasicMAC, MultiModuleMAC
-from omg.envs.registry import make_batched
-from omg.envs.vector import SerialVectorEnv
+from omg.envs.registry import SerialVectorEnv, make_batched
 from omg.opponents.players import StackedGroup
 from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors

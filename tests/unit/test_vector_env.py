@@ -5,9 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from omg.envs.registry import GameFactory
+from omg.envs.registry import GameFactory, SerialVectorEnv, episode_seed
 from omg.envs.toys import TwoStepEnv
-from omg.envs.vector import SerialVectorEnv, episode_seed
 from omg.types import OmgError, RunFailedError
 from tests.unit.counter_game import CounterEnv
 from tests.unit.single_copy import SingleCopyEnv

@@ -23,8 +23,8 @@ from omg.components.episodes import EpisodeBatch
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.controllers.team import BasicMAC
+from omg.envs.serial import episode_seed
 from omg.envs.toys import TwoStepEnv
-from omg.envs.vector import episode_seed
 from omg.envs.worker_process import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
 from omg.experiment.output import read_metrics

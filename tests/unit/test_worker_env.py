@@ -16,7 +16,8 @@ import pytest
 
 from omg.envs.check import CHECKS
 from omg.envs.check_play import Subject
-from omg.envs.vector import SerialVectorEnv, episode_seed
+from omg.envs.registry import SerialVectorEnv
+from omg.envs.serial import episode_seed
 from omg.envs.worker_process import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
 from omg.types import OmgError, RunFailedError
@@ -325,7 +326,7 @@ def test_a_forgotten_environment_is_closed_with_its_last_reference():
 SCRIPT = """
 import functools, sqlite3, sys
 from tests.unit.counter_game import CounterEnv
-from omg.envs.vector import SerialVectorEnv
+from omg.envs.registry import SerialVectorEnv
 from omg.envs.workers import WorkerVectorEnv
 
 class Here(CounterEnv):
@@ -346,7 +347,7 @@ import functools, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 import numpy as np
 from tests.unit.counter_game import CounterEnv
-from omg.envs.vector import SerialVectorEnv
+from omg.envs.registry import SerialVectorEnv
 from omg.envs.workers import WorkerVectorEnv
 
 fault = functools.partial(time.sleep, 1000) if sys.argv[1] == "busy" else None

@@ -33,7 +33,7 @@ from omg.envs.sc2.watchdog import (
     is_game_failure,
     kill_game,
 )
-from omg.envs.vector import episode_seed
+from omg.envs.serial import episode_seed
 from omg.types import FloatArray, OmgError, RunFailedError
 
 log = logging.getLogger(__name__)

@@ -16,13 +16,13 @@ from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.envs.spawned import CLOSE_SECONDS, SHOWN_LINES, SpawnedProcess
 from omg.runners import runner_of
-from omg.runners.overlap.child import run_collector
-from omg.runners.overlap.exchange import (
+from omg.runners.overlap.child import (
     HandOver,
     SharedWeights,
     acting_networks,
     from_bytes,
     layout_of,
+    run_collector,
     to_bytes,
 )
 from omg.runners.rollout import Finished
