@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
-from omg.catalogue.listing import algorithms
+from omg.catalogue.algorithms import algorithms
 from omg.experiment.output import read_metrics
 from omg.opponents.pool import OpponentPool
 

@@ -1,25 +1,19 @@
-"""All environments (shipped configurations, registered names, those of installed packages), and all
-algorithms: what each is and can do, read from its file and its learner."""
+"""All environments: shipped configurations, registered names, and those of installed packages."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 
-from omg.config.loader import CONFIG_DIR, available, load_command_line, read_yaml
-from omg.config.schema import Config
-from omg.controllers import CONTROLLERS
+from omg.config.loader import CONFIG_DIR, available, read_yaml
 from omg.envs.adapters.packages import PACKAGES, environments_of, parallel_environments
 from omg.envs.registry import ENVS, environment_class
 from omg.envs.sc2.install import package_version
-from omg.learners import LEARNERS
-from omg.learners.base import Capabilities
-from omg.modules.agents import AGENTS
 from omg.registry import EXTRAS
 from omg.types import OmgError
 
@@ -73,7 +67,7 @@ def _install(package: str) -> str:
     return "omg doctor says how"
 
 
-def _comment(path: Path) -> str:
+def head_comment(path: Path) -> str:
     """The comment at the head of a file, as one line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return " ".join(
@@ -83,7 +77,7 @@ def _comment(path: Path) -> str:
 
 def _first_sentence(path: Path) -> str:
     """What the comment at the head of a configuration begins with."""
-    text = _comment(path)
+    text = head_comment(path)
     for end in (". ", ": docs/", "; see ", " (docs/", ", see docs/"):
         text = text.partition(end)[0]
     return text.rstrip(".")
@@ -128,69 +122,3 @@ def _foreign(package: str) -> Foreign:
 def adapter_of(package: str) -> str:
     """The --env-config for the games of a package."""
     return "pettingzoo" if parallel_environments(package) else "gymnasium"
-
-
-@dataclass(frozen=True, slots=True)
-class Algorithm:
-    """One row of `omg algorithms`."""
-
-    name: str
-    about: str
-    learns: str  # a team, or one agent among others
-    learning: str  # on-policy, off-policy
-    reward: str  # as configured; in brackets what else the learner takes
-    actions: str
-    network: str  # as configured; every learner takes every network
-    recurrent: bool
-    parts: str  # mixer or critic
-    opponent_model: str
-    learner: str
-
-
-def _about(name: str) -> str:
-    """The first sentence of the comment that begins the algorithm's file."""
-    text = _comment(CONFIG_DIR / "algs" / f"{name}.yaml")
-    return text.partition(". ")[0].rstrip(".") + "."
-
-
-def _reward(common: bool, able: Capabilities) -> str:
-    configured = "team" if common else "own"
-    other = {"team": "own", "own": "team"}[configured]
-    return f"{configured} (or {other})" if able.reward == "any" else configured
-
-
-def _parts(config: Config) -> str:
-    if config.mixer:
-        return f"mixer {config.mixer}"
-    return f"critic {config.critic}" if config.critic else ""
-
-
-def describe_algorithm(name: str) -> Algorithm:
-    """The algorithm with the settings it is shipped with."""
-    config = load_command_line([f"--config={name}"]).config
-    able = LEARNERS[config.learner].able
-    models = CONTROLLERS[config.mac].models
-    return Algorithm(
-        name=name,
-        about=_about(name),
-        learns="one agent among others" if models else "a team",
-        learning="on-policy" if able.on_policy else "off-policy",
-        reward="team" if config.mixer else _reward(config.common_reward, able),
-        actions="discrete",
-        network=config.policy_model,
-        recurrent=AGENTS[config.policy_model].recurrent,
-        parts=_parts(config),
-        opponent_model=config.am_model if models else "",
-        learner=config.learner,
-    )
-
-
-def algorithms() -> list[Algorithm]:
-    """All shipped algorithms, teams first."""
-    found = [describe_algorithm(name) for name in available("algs")]
-    return sorted(found, key=lambda row: (row.learns, row.name))
-
-
-def as_plain(rows: list[Algorithm]) -> list[dict[str, object]]:
-    """For JSON."""
-    return [asdict(row) for row in rows]

@@ -41,7 +41,7 @@ def algorithms(
     as_json: bool = typer.Option(False, "--json", help="everything about them, for programs"),
 ) -> None:
     """The shipped algorithms (--config) and what each can do."""
-    from omg.catalogue.listing import algorithms, as_plain
+    from omg.catalogue.algorithms import algorithms, as_plain
 
     known = algorithms()
     if as_json:

@@ -8,7 +8,7 @@ inscribed circle is the prey's body.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from omg.envs.drawing import Point, Polygon, Shape, Style, Text, disc
 from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns
 from omg.envs.particles.physics import N_ACTIONS, Bodies, Doubles, Particles
 from omg.envs.particles.scene import THEME, WHITE, ParticleFrame, Scene, places_of, points, reach_of
-from omg.types import BoolArray, EnvSpec, FloatArray, Observation
+from omg.types import BoolArray, EnvSpec, FloatArray
 
 PREDATOR, PREY = "predator", "prey"
 
@@ -224,6 +224,7 @@ class PredatorPreyEnv(ParticleEnv[PredatorPreyFrame]):
     """Slow predators hunt faster prey among obstacles; every contact pays all predators."""
 
     scene = SCENE
+    things = "obstacles"
 
     def __init__(
         self,
@@ -254,21 +255,6 @@ class PredatorPreyEnv(ParticleEnv[PredatorPreyFrame]):
             # Survival is the step of the first contact; the limit as long as there was none.
             counters={COLLISIONS: 0, SURVIVAL: args.max_cycles},
             first_copy=first_copy,
-        )
-
-    def set_layout(
-        self,
-        copy: int,
-        *,
-        agent_pos: Sequence[Sequence[float]],
-        obstacles: Sequence[Sequence[float]] = (),
-        agent_vel: Sequence[Sequence[float]] | None = None,
-        step: int = 0,
-    ) -> Observation:
-        """Put one copy into a given situation: (x, y) of every agent, predators first, and of every
-        obstacle; agents rest unless velocities are given."""
-        return self._put_layout(
-            copy, agent_pos=agent_pos, agent_vel=agent_vel, step=step, obstacles=obstacles
         )
 
     def _frame_of(

@@ -7,7 +7,7 @@ it is, a halo lies around it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -20,7 +20,7 @@ from omg.envs.drawing import Polygon, Shape, Style, Text, disc
 from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns
 from omg.envs.particles.physics import N_ACTIONS, Bodies, Doubles, Particles
 from omg.envs.particles.scene import THEME, WHITE, ParticleFrame, Scene, places_of, points, reach_of
-from omg.types import BoolArray, EnvSpec, FloatArray, IntArray, Observation
+from omg.types import BoolArray, EnvSpec, FloatArray, IntArray
 
 # Agents are discs of this radius; the physics is that of omg/envs/particles.
 AGENT_SIZE = 0.15
@@ -186,6 +186,7 @@ class SpreadEnv(ParticleEnv[SpreadFrame]):
     """Agents share out landmarks among themselves and keep out of each other's way."""
 
     scene = SCENE
+    things = "landmarks"
 
     def __init__(
         self,
@@ -213,21 +214,6 @@ class SpreadEnv(ParticleEnv[SpreadFrame]):
             spread=[START_SPREAD] * (args.n_agents + args.n_landmarks),
             counters={COVERED: 0.0, COLLISIONS: 0},
             first_copy=first_copy,
-        )
-
-    def set_layout(
-        self,
-        copy: int,
-        *,
-        agent_pos: Sequence[Sequence[float]],
-        landmarks: Sequence[Sequence[float]],
-        agent_vel: Sequence[Sequence[float]] | None = None,
-        step: int = 0,
-    ) -> Observation:
-        """Put one copy into a given situation: (x, y) of every agent and of every landmark; agents
-        rest unless velocities are given."""
-        return self._put_layout(
-            copy, agent_pos=agent_pos, agent_vel=agent_vel, step=step, landmarks=landmarks
         )
 
     def _frame_of(self, state: FloatArray, step: int, score: tuple[float, ...]) -> SpreadFrame:

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from omg.catalogue.listing import algorithms, describe_algorithm
+from omg.catalogue.algorithms import algorithms, describe_algorithm
 from omg.cli.app import app
 from omg.config.loader import available, load_command_line
 from omg.envs.registry import make_batched
