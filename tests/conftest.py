@@ -12,8 +12,10 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from omg.config import loader
+from omg.registry import trust
 
 torch.set_num_threads(1)
+trust("tests")  # games and parts of our own, which saved runs of tests name
 
 settings.register_profile(
     "omg",

@@ -3,7 +3,6 @@ PyMARL-style games one after the other in this process."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv, MultiAgentEnv
-from omg.envs.serial import End, Rows, SerialEnv, episode_seed
+from omg.envs.serial import End, Rows, SerialEnv, close_games, episode_seed
 from omg.registry import Registry
 from omg.types import EnvSpec, FloatArray, Observation, OmgError
 
@@ -154,9 +153,7 @@ class SerialVectorEnv(SerialEnv):
         return self._envs[copy].render()
 
     def close(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for env in self._envs:
-                stack.callback(env.close)
+        close_games(self._envs)
 
     def _start(self, b: int, seed: int) -> None:
         if self._takes_seed:

@@ -6,8 +6,9 @@ checks that are made once per step for all copies together. A subclass speaks to
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -26,6 +27,18 @@ from omg.types import (
     Snapshot,
     TimeStep,
 )
+
+log = logging.getLogger("omg.envs")
+
+
+def close_games(games: Iterable[Any]) -> None:
+    """Close games; one that fails at that has done its work all the same."""
+    for game in games:
+        try:
+            game.close()
+        except (Exception, SystemExit) as error:
+            what = f"{type(error).__name__}: {error}"
+            log.warning("%s.close() failed (%s); nothing is lost.", type(game).__name__, what)
 
 
 class End(Enum):

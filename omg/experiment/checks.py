@@ -7,7 +7,6 @@ import os
 from omg.components.episodes import environment_scheme
 from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
-from omg.envs.registry import make_batched
 from omg.learners import LEARNERS
 from omg.modules.agents import AGENTS
 from omg.modules.critics import CRITICS
@@ -19,10 +18,7 @@ from omg.policies.policy import check_options
 from omg.runners import RUNNERS
 from omg.runners.assembly import Runner
 from omg.storage.models import find_model_folder
-from omg.types import OmgError
-
-# So many copies or episodes are held by every machine.
-SURELY = 1024
+from omg.types import EnvSpec, OmgError
 
 
 def sanity_check(config: Config) -> None:
@@ -80,18 +76,13 @@ def _no_effect(config: Config, key: str, why: str) -> OmgError:
     return OmgError(f"{key}={shown} has no effect: it {why}. Leave it out.")
 
 
-def check_memory(config: Config, runner: Runner) -> None:
+def check_memory(config: Config, runner: Runner, spec: EnvSpec) -> None:
     """Refuse copies and buffers that this machine can never hold."""
     episodes = {
         "buffer_size": config.buffer_size,
         "batch_size_run": runner.n_training,
         "test_batch_size_run": runner.n_tests,
     }
-    if max(episodes.values()) <= SURELY:
-        return
-    probe = make_batched(config.env, config.env_args, n_copies=1)
-    spec = probe.spec
-    probe.close()
     scheme = environment_scheme(
         spec, common_reward=config.common_reward, buffer_dtype=config.buffer_dtype
     )

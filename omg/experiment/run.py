@@ -47,6 +47,10 @@ class RunResult:
     best_step: int | None = None
 
 
+# So many copies are held by every machine.
+SURELY = 1024
+
+
 class Run:
     """One run: builds all parts and loads weights on entering, trains or evaluates with `go`, and
     always cleans up."""
@@ -86,11 +90,15 @@ class Run:
         self.device = device = choose_device(config)
         seeds = SeedTree(config.seed)
         runner = self.runner = runner_of(config)
-        check_memory(config, runner)
         overlapped = config.collect_ahead > 0 and not config.evaluate
+        if max(runner.n_training, runner.n_tests) > SURELY:
+            probe = runner.copies(1)
+            probe.close()
+            check_memory(config, runner, probe.spec)
         played = self._start_collector() if overlapped else self._copies(runner.n_training)
         test_env = self._copies(runner.n_tests)
         self.spec = spec = test_env.spec
+        check_memory(config, runner, spec)
         if config.save_replay:
             probe = make_batched(config.env, config.env_args, n_copies=1)
             self._cleanup.callback(probe.close)

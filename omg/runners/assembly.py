@@ -53,6 +53,10 @@ class EpisodeRunner(Runner):
         return 1
 
 
+# How long a worker may take to import what it needs, before it makes its environment.
+IMPORT_SECONDS = 20.0
+
+
 class ParallelRunner(Runner):
     """Copies spread over worker processes."""
 
@@ -65,6 +69,7 @@ class ParallelRunner(Runner):
             n_copies=n_copies,
             n_workers=min(n_copies, config.n_workers or os.cpu_count() or 1),
             timeout=config.worker_timeout,
+            start_timeout=config.worker_timeout + IMPORT_SECONDS,
             on_failure=config.on_worker_failure,
             max_restarts=config.max_worker_restarts,
         )

@@ -119,6 +119,12 @@ def check_finite(view: Observation | TimeStep, spec: EnvSpec) -> None:
                 f"{array[tuple(bad[0])]}. Look for a division by zero or an overflow in the "
                 "environment; nothing was learned from it."
             )
+    if not view.avail.any(-1).all():
+        where = np.argwhere(~view.avail.any(-1))[0]
+        raise RunFailedError(
+            f"Agent {where[1]} of {spec.name} (copy {where[0]}) has no available action. Every "
+            "agent needs one in every step, a dead one too (e.g. to do nothing)."
+        )
 
 
 class Rollout:

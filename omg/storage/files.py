@@ -297,7 +297,11 @@ def create_run_folder(config: Config) -> RunFolder:
             "you own, e.g. --local_results_path=results."
         ) from error
     folder = RunFolder(path)
-    write_text(folder.config, dump(config))
+    try:
+        write_text(folder.config, dump(config))
+    except OmgError:
+        shutil.rmtree(path, ignore_errors=True)  # an empty run would only be in the way
+        raise
     return folder
 
 

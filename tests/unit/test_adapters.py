@@ -444,7 +444,7 @@ def test_a_game_of_lbforaging_that_is_won_in_its_last_step_is_a_termination() ->
         ("gymnasium", "pz-mpe-simple-spread-v3", "--env-config=pettingzoo"),
         ("gymnasium", "tests.unit.counter_game:CounterEnv", "lacks observation_space"),
         ("gymnasium", "Pendulum-v1", "only Discrete ones"),
-        ("pymarl", "omg.envs.toys:CounterEn", "did you mean 'CounterEnv'?"),
+        ("pymarl", "omg.envs.toys:TwoStepEn", "did you mean 'TwoStepEnv'?"),
         ("pymarl", None, "my_package.my_env:MyEnv"),
         ("pymarl", "omg.envs.foraging.env:ForagingEnv", "Name it with --env="),
         ("pymarl", HUNT, "It looks like a PettingZoo environment"),
@@ -454,7 +454,7 @@ def test_a_game_of_lbforaging_that_is_won_in_its_last_step_is_a_termination() ->
 def test_a_name_that_leads_nowhere_is_answered_with_what_to_do(
     name: str, key: str | None, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OMG_TRUST", "no_such_package")
+    monkeypatch.setenv("OMG_TRUST", "tests,no_such_package")
     with pytest.raises(OmgError) as caught:
         make_batched(name, {"key": key}, n_copies=1)
     assert words in str(caught.value)

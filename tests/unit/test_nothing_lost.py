@@ -24,6 +24,8 @@ from omg.storage.locks import release_lock, take_lock
 from omg.storage.sums import write_sums
 from omg.types import RunFailedError, TimeStep
 
+from .counter_game import CounterEnv as Counter
+
 SMALL = {
     "env_args": {"key": "Foraging-5x5-2p-1f-v3", "max_episode_steps": 6},
     "t_max": 24,
@@ -235,12 +237,16 @@ def test_a_closed_terminal_is_an_interruption_like_others(tmp_path: Path) -> Non
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("long/resume/*/state.pt")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGHUP)
-    _, told = process.communicate(timeout=60)
+    try:
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130, told
     assert "interrupted" in told
     assert "--resume=" in told
@@ -268,3 +274,50 @@ def test_an_environment_that_ends_the_program_is_a_failure_with_a_sentence(
     settings = {**SMALL, "local_results_path": str(tmp_path), "runner": runner, "n_workers": 1}
     with pytest.raises(RunFailedError, match=r"SystemExit"):
         omg.train("iql", env=Quitting, **settings)
+
+
+class Stubborn(ForagingEnv):
+    """Never comes up, or leaves an agent no action."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        if os.environ.get("STUBBORN") == "start":
+            time.sleep(600)
+        super().__init__(*args, **settings)
+
+    def step(self, actions: Any) -> TimeStep:
+        found = super().step(actions)
+        if os.environ.get("STUBBORN") == "actions":
+            found.avail[0, 1] = False
+        return found
+
+
+def stubborn(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> omg.Run:
+    monkeypatch.setenv("STUBBORN", how)
+    return omg.train("iql", env=Stubborn, **{**SMALL, "local_results_path": str(tmp_path), **more})
+
+
+def test_a_constructor_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omg.runners.assembly.IMPORT_SECONDS", 6.0)
+    with pytest.raises(RunFailedError, match="did not answer within 7 seconds"):
+        stubborn("start", tmp_path, monkeypatch, runner="parallel", n_workers=1, worker_timeout=1)
+
+
+def test_an_agent_without_any_action_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RunFailedError, match=r"Agent 1 of .* has no available action"):
+        stubborn("actions", tmp_path, monkeypatch)
+
+
+class Unclosable(Counter):
+    def close(self) -> None:
+        raise SystemExit(4)
+
+
+def test_a_game_that_will_not_close_is_remarked_upon_and_nothing_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {**SMALL, "env_args": {}, "local_results_path": str(tmp_path)}
+    run = omg.train("iql", env=Unclosable, **settings)
+    assert (run.folder / "models" / "last" / "agent.th").is_file()
+    assert "Unclosable.close() failed (SystemExit: 4); nothing is lost." in caplog.messages

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from omg.config.loader import load_command_line, masked
+from omg.envs.registry import make_batched
 from omg.experiment.checks import check_memory, sanity_check
 from omg.runners import runner_of
 from omg.types import OmgError, user_path
@@ -102,5 +103,6 @@ def test_what_no_machine_can_hold_is_refused_with_both_sizes(key: str) -> None:
     words = [f"--{name}={value}" for name, value in sizes.items()]
     words += ["--test_nepisode=1000000000"]
     config = load_command_line(["--config=qmix", "--env-config=foraging", *words]).config
+    spec = make_batched("foraging", {"key": "Foraging-5x5-2p-1f-v3"}, n_copies=1).spec
     with pytest.raises(OmgError, match=rf"{key}=1000000000 asks for .* GiB.* can have .* GiB"):
-        check_memory(config, runner_of(config))
+        check_memory(config, runner_of(config), spec)

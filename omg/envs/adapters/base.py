@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.adapters.options import Options, Seat, dtype_of, scale_of
-from omg.envs.serial import Rows, SerialEnv
+from omg.envs.serial import Rows, SerialEnv, close_games
 from omg.types import EnvSpec, FloatArray, IntArray, OmgError, TimeStep
 
 
@@ -119,9 +118,7 @@ class AdaptedEnv(SerialEnv):
         return picture
 
     def close(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for game in self._games:
-                stack.callback(game.close)
+        close_games(self._games)
 
     def _look(self, b: int, rows: Rows, at: int) -> None:
         obs = rows.obs[at]
