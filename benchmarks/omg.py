@@ -34,7 +34,7 @@ from omg.modules.device import tune_allocator
 from omg.opponents.building import group_policies
 from omg.opponents.lineups import OneLearns, PoolDraw
 from omg.opponents.players import Players
-from omg.opponents.pool_manifest import PoolMember
+from omg.opponents.pool_members import PoolMember
 from omg.policies.inputs import StepView
 from omg.policies.policy import Policy
 from omg.runners.assembly import build_learner

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from benchmarks.algorithms import SEEDS, Job, interval
 from omg.config.loader import read_yaml
-from omg.envs.predator_prey.args import PredatorPreyArgs
+from omg.envs.predator_prey import PredatorPreyArgs
 from omg.envs.registry import make_batched
 from omg.evaluation.curves import COLOURS, band, read_curve
 from omg.opponents.scripted_predator_prey import MEMORY_DIM, act_together, make_script

@@ -1,15 +1,18 @@
 """The environments there are, which of them a user means, and what one of them is like."""
 
-from omg.catalogue.choice import Choice, choose, choose_of_run, split_words
-from omg.catalogue.description import (
+from omg.catalogue.choice import (
+    Choice,
     Description,
     Showing,
+    choose,
+    choose_of_run,
     describe,
     open_env,
     scripted_players,
     seat_groups,
     seat_ranges,
     showing_of,
+    split_words,
 )
 from omg.catalogue.listing import Entry, Foreign, entries, foreign
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from omg.catalogue.listing import head_comment
 from omg.config.loader import CONFIG_DIR, available, load_command_line
 from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
 from omg.learners import LEARNERS
-from omg.learners.capabilities import Capabilities
+from omg.learners.base import Capabilities
 from omg.modules.agents import AGENTS
 
 
@@ -31,13 +32,7 @@ class Algorithm:
 
 def _about(name: str) -> str:
     """The first sentence of the comment that begins the algorithm's file."""
-    lines = (CONFIG_DIR / "algs" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    comment: list[str] = []
-    for line in lines:
-        if not line.startswith("#"):
-            break
-        comment.append(line.lstrip("# "))
-    text = " ".join(comment)
+    text = head_comment(CONFIG_DIR / "algs" / f"{name}.yaml")
     return text.partition(". ")[0].rstrip(".") + "."
 
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 
 from omg.config.loader import CONFIG_DIR, available, read_yaml
@@ -66,14 +67,17 @@ def _install(package: str) -> str:
     return "omg doctor says how"
 
 
+def head_comment(path: Path) -> str:
+    """The comment at the head of a file, as one line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return " ".join(
+        line.strip("# ") for line in takewhile(lambda line: line.startswith("#"), lines)
+    )
+
+
 def _first_sentence(path: Path) -> str:
     """What the comment at the head of a configuration begins with."""
-    lines: list[str] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").strip())
-    text = " ".join(lines)
+    text = head_comment(path)
     for end in (". ", ": docs/", "; see ", " (docs/", ", see docs/"):
         text = text.partition(end)[0]
     return text.rstrip(".")

@@ -1,5 +1,5 @@
-"""From an agent's outputs to actions, with schedules of exploration. An unavailable action is
-never chosen."""
+"""Schedules of exploration, and from an agent's outputs to actions. An unavailable action is never
+chosen."""
 
 from __future__ import annotations
 

@@ -10,16 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from omg.envs.check_play import (
-    COPIES,
-    Subject,
-    View,
-    difference,
-    ended,
-    play,
-    require,
-    steps_of,
-)
+from omg.envs.check_play import COPIES, Subject, View, difference, ended, play, require, steps_of
 from omg.envs.contract import MultiAgentEnv
 from omg.envs.vector import BatchedEnvFactory, SerialVectorEnv
 from omg.types import TimeStep

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv
-from omg.envs.vector import BatchedEnvFactory, episode_seed
-from omg.envs.worker_handle import Worker, WorkerFailedError, stop_all
-from omg.envs.worker_process import WorkerOrder
+from omg.envs.serial import episode_seed
+from omg.envs.vector import BatchedEnvFactory
+from omg.envs.worker_process import Worker, WorkerFailedError, WorkerOrder, stop_all
 from omg.types import (
     EnvSpec,
     FinalObservation,

@@ -24,7 +24,7 @@ from omg.evaluation.finetune import Finetuner
 from omg.evaluation.grouping import check_seeds, differing
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.registry import nearest
-from omg.runners.testing import run_test
+from omg.runners.rollout import run_test
 from omg.types import EnvSpec, OmgError
 
 MIXED = "mixed"

@@ -13,7 +13,7 @@ from pydantic import Field, FiniteFloat
 
 from omg.evaluation.metric_bounds import within
 from omg.evaluation.statistics import compare, mean_interval, performance_profile, summarise
-from omg.runners.testing import TestResult
+from omg.runners.rollout import EpisodeStats
 
 FORMAT: Literal[1] = 1
 Number: TypeAlias = FiniteFloat | None  # None where a value was not finite
@@ -27,7 +27,7 @@ def usual_order(names: Sequence[str]) -> list[str]:
     return [n for n in FIRST if n in names] + [n for n in names if n not in FIRST]
 
 
-def cell_metrics(result: TestResult) -> dict[str, float]:
+def cell_metrics(result: EpisodeStats) -> dict[str, float]:
     """Means over a cell's episodes. What an episode does not report (not a number) is left out of
     its mean."""
     values: dict[str, NDArray[Any]] = {

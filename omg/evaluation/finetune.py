@@ -13,7 +13,7 @@ from omg.experiment.trained import load_optimiser
 from omg.learners import Learner
 from omg.opponents.lineups import OneLearns
 from omg.runners.assembly import build_learner
-from omg.runners.testing import finished_episodes
+from omg.runners.rollout import finished_episodes
 from omg.runners.waves import Waves
 from omg.storage.models import load_networks
 from omg.types import OmgError

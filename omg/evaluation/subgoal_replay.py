@@ -13,11 +13,11 @@ from omg.components.episodes import EpisodeBatch
 from omg.components.trajectories import SEAT
 from omg.controllers.team import TeamMAC
 from omg.envs.foraging.env import ForagingEnv
-from omg.envs.foraging.frame import ForagingFrame, frames_from_states
+from omg.envs.foraging.render import ForagingFrame, frames_from_states
 from omg.evaluation.agent_runs import AgentRun, SeatedAgent, slug
 from omg.evaluation.crossplay import CPU
 from omg.opponents.pool import OpponentPool, PoolMember
-from omg.runners.testing import play_episodes
+from omg.runners.rollout import play_episodes
 from omg.storage.files import write_text, writing
 from omg.types import OmgError
 

@@ -12,9 +12,9 @@ from omg.modules.agents import AGENTS
 from omg.modules.critics import CRITICS
 from omg.modules.mixers import MIXERS
 from omg.modules.opponent_models import OPPONENT_MODELS
-from omg.modules.opponent_models.build import check_options
 from omg.opponents.building import team_folder
 from omg.opponents.pool import OpponentPool
+from omg.policies.policy import check_options
 from omg.runners import RUNNERS
 from omg.runners.assembly import Runner
 from omg.storage.models import find_model_folder

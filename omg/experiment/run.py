@@ -30,8 +30,7 @@ from omg.runners import runner_of
 from omg.runners.assembly import build_learner, episode_scheme, make_controller, make_rollout
 from omg.runners.overlap import Collector, CollectorProcess, Link
 from omg.runners.replay import check_can_replay, save_replays
-from omg.runners.rollout import Rollout
-from omg.runners.testing import run_test
+from omg.runners.rollout import Rollout, run_test
 from omg.runners.waves import Waves
 from omg.storage.files import RunFolder, write_text
 from omg.storage.models import find_model_folder, load_checked

@@ -24,8 +24,7 @@ from omg.experiment.learning import Counters, EffectiveNumbers, Learning
 from omg.experiment.output import MetricLogger, RunConsole
 from omg.learners.base import Learner, Metrics
 from omg.runners.overlap import Collector
-from omg.runners.rollout import EpisodeStats, Finished, Rollout
-from omg.runners.testing import concatenate, run_test
+from omg.runners.rollout import EpisodeStats, Finished, Rollout, concatenate, run_test
 from omg.runners.waves import Waves
 from omg.storage.files import RunFolder
 from omg.storage.models import prune_models, save_models

@@ -14,20 +14,20 @@ from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.functional import Packing, following_transition, gather_actions, td_lambda_targets
 from omg.learners.base import (
+    Capabilities,
     Learner,
     Metrics,
     Optimisers,
     Progress,
     Targets,
+    check_supported,
     descend,
     make_optimiser,
     sampling_selector,
     team_mac,
     team_spec,
 )
-from omg.learners.capabilities import Capabilities, check_supported
-from omg.modules.critics import build_critic
-from omg.modules.critics.coma import ComaCritic
+from omg.modules.critics import ComaCritic, build_critic
 from omg.types import EnvSpec, OmgError
 
 # log of a smaller probability would be infinite; such an action is never drawn.
@@ -69,7 +69,7 @@ class ComaLearner(Learner):
             raise OmgError(
                 f"learner={config.learner} needs values of each own action, and critic="
                 f"{config.critic} is no ComaCritic. Derive it from "
-                "omg.modules.critics.coma:ComaCritic, or set critic=coma."
+                "omg.modules.critics:ComaCritic, or set critic=coma."
             )
         return critic.to(device)
 

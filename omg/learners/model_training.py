@@ -14,8 +14,7 @@ from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.team import TeamMAC
-from omg.learners.base import Learner, Metrics, Progress, team_mac
-from omg.learners.capabilities import check_supported
+from omg.learners.base import Learner, Metrics, Progress, check_supported, descend_model, team_mac
 from omg.modules.kernels.optimiser import FastAdam
 from omg.modules.opponent_models import OPPONENT_MODELS, OpponentModel
 from omg.registry import Registry
@@ -142,10 +141,7 @@ class OwnLossTraining(ModelTraining):
                 f"The loss of {type(self._model).__name__} has no term am_loss, which is what is "
                 "minimised. Return it among the named terms."
             )
-        self.optimiser.zero_grad()
-        terms["am_loss"].backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-        return {name: value.detach() for name, value in terms.items()}
+        return descend_model(terms, self.optimiser)
 
 
 # By `OpponentModel.training_kind`.

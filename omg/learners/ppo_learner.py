@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from omg.components.episodes import EpisodeBatch
-from omg.components.running_stats import RunningStats
 from omg.components.trajectories import Sequences, Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.functional import Packing, gather_actions, generalised_advantages
 from omg.learners.base import (
+    Capabilities,
     Metrics,
     Optimisers,
     Progress,
@@ -27,10 +27,8 @@ from omg.learners.base import (
     make_optimiser,
     sampling_selector,
 )
-from omg.learners.capabilities import Capabilities
 from omg.learners.model_training import Alternatives, PolicyLearner
-from omg.modules.critics import Critic, build_critic
-from omg.modules.critics.value import ValueCritic
+from omg.modules.critics import Critic, RunningStats, ValueCritic, build_critic
 from omg.types import EnvSpec, OmgError
 
 # Probabilities below are as good as zero; their logarithm stays finite.

@@ -26,6 +26,7 @@ from omg.functional import (
     td_targets,
 )
 from omg.learners.base import (
+    Capabilities,
     Metrics,
     Optimisers,
     Progress,
@@ -34,7 +35,6 @@ from omg.learners.base import (
     make_optimiser,
     team_spec,
 )
-from omg.learners.capabilities import Capabilities
 from omg.learners.model_training import Alternatives, Lesson, PolicyLearner
 from omg.modules.agents import AgentNetwork
 from omg.modules.mixers import MIXERS, Mixer

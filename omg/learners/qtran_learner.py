@@ -9,11 +9,10 @@ from torch import Tensor
 
 from omg.components.episodes import EpisodeBatch
 from omg.functional import UNAVAILABLE, gather_actions, td_targets
-from omg.learners.base import Metrics, Progress
-from omg.learners.capabilities import Capabilities
+from omg.learners.base import Capabilities, Metrics, Progress
 from omg.learners.model_training import Lesson
 from omg.learners.q_learner import QLearner, Unrolled, Update
-from omg.modules.mixers.qtran import QtranBase
+from omg.modules.mixers import QtranBase
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ import torch
 from omg.config.schema import Config
 from omg.config.team import check_team_size, parse_team
 from omg.modules.agents.stacked import can_be_stacked
-from omg.modules.opponent_models.build import build_model
 from omg.opponents.lineups import EveryoneLearns, LineUp, OneLearns, PoolDraw, RoleLearns, Shift
 from omg.opponents.players import PlayerGroup, Players, ScriptGroup, SingleGroup, StackedGroup
 from omg.opponents.pool import OpponentPool, PoolMember
 from omg.policies.inputs import InputSettings
-from omg.policies.policy import Policy
+from omg.policies.policy import Policy, build_model
 from omg.storage.models import (
     OBS_FORMAT,
     UNSAID,

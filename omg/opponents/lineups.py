@@ -16,7 +16,7 @@ from omg.components.episodes import EpisodeBatch, Field
 from omg.components.seeding import SeedTree
 from omg.components.trajectories import SEAT, Trajectories, seats_part
 from omg.opponents.players import LINEUP, Players
-from omg.opponents.pool_manifest import PoolMember
+from omg.opponents.pool_members import PoolMember
 from omg.policies.inputs import Carry
 from omg.types import BoolArray, EnvSpec, IntArray, OmgError
 

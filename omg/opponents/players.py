@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from omg.components.episodes import Field
 from omg.modules.agents.stacked import StackedAgents
-from omg.opponents.pool_manifest import ScriptSpec
+from omg.opponents.pool_members import ScriptSpec
 from omg.opponents.scripts import scripted_game
 from omg.policies.inputs import Carry, StepView
 from omg.policies.policy import Policy

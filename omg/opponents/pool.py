@@ -14,25 +14,23 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from omg.opponents.lineups import LineupMode, draw_heldout, draw_lineups
-from omg.opponents.pool_intake import (
-    candidates,
-    check_fits,
-    check_source,
-    copy_member,
-    read_weights,
-    wanted_steps,
-)
-from omg.opponents.pool_manifest import (
+from omg.opponents.pool_members import (
     MANIFEST,
     WEIGHTS,
     PoolMember,
     ScriptSpec,
     Split,
+    candidates,
+    check_fits,
+    check_source,
+    copy_member,
     member_folder,
+    pool_lock,
     read_manifest,
+    read_weights,
+    wanted_steps,
+    write_manifest,
 )
-from omg.opponents.pool_manifest import pool_lock as _lock
-from omg.opponents.pool_manifest import write_manifest as _write
 from omg.opponents.scripts import env_of_script, scripted_game
 from omg.registry import nearest
 from omg.storage.files import writing
@@ -84,12 +82,12 @@ class OpponentPool:
         _check_free(folder)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        with _lock(folder):
+        with pool_lock(folder):
             if (folder / MANIFEST).exists():
                 if not exist_ok:
                     raise OmgError(f"{folder} is a pool already. Open it, or choose another name.")
                 return cls.open(folder)
-            _write(folder, ())
+            write_manifest(folder, ())
         return cls(folder, ())
 
     def __fspath__(self) -> str:
@@ -262,9 +260,9 @@ class OpponentPool:
         if not self._made:
             type(self).create(self.path, exist_ok=True)
             self._made = True
-        with _lock(self.path):
+        with pool_lock(self.path):
             members = change(read_manifest(self.path))
-            _write(self.path, members)
+            write_manifest(self.path, members)
         self._members = members
 
 

@@ -150,22 +150,12 @@ def _to_centre(field: Field) -> IntArray:
 
 
 SCRIPTS: dict[str, Kind] = {
-    "nearest_food": Kind(
-        about="the food nearest to itself",
-        prefers=lambda field: field.distance,
-    ),
+    "nearest_food": Kind(about="the food nearest to itself", prefers=lambda field: field.distance),
     "farthest_food": Kind(
-        about="the food farthest from itself",
-        prefers=lambda field: -field.distance,
+        about="the food farthest from itself", prefers=lambda field: -field.distance
     ),
-    "highest_level": Kind(
-        about="the heaviest food",
-        prefers=lambda field: -field.food_level,
-    ),
-    "lowest_level": Kind(
-        about="the lightest food",
-        prefers=lambda field: field.food_level,
-    ),
+    "highest_level": Kind(about="the heaviest food", prefers=lambda field: -field.food_level),
+    "lowest_level": Kind(about="the lightest food", prefers=lambda field: field.food_level),
     "nearest_loadable": Kind(
         about="the nearest food that it can lift alone, else the nearest",
         prefers=lambda field: (field.food_level > field.level[:, None]).astype(np.int64),
@@ -174,35 +164,23 @@ SCRIPTS: dict[str, Kind] = {
         about="the nearest food that needs help, else the nearest",
         prefers=lambda field: (field.food_level <= field.level[:, None]).astype(np.int64),
     ),
-    "near_others": Kind(
-        about="the food nearest to another player",
-        prefers=_to_others,
-    ),
+    "near_others": Kind(about="the food nearest to another player", prefers=_to_others),
     "far_from_others": Kind(
-        about="the food farthest from the other players",
-        prefers=lambda field: -_to_others(field),
+        about="the food farthest from the other players", prefers=lambda field: -_to_others(field)
     ),
     "meeting_point": Kind(
         about="the food with the shortest way for all players together",
         prefers=lambda field: field.player_distance.sum(axis=1),
     ),
     "centre": Kind(about="the food nearest to the centre", prefers=_to_centre),
-    "top_left": Kind(
-        about="the food nearest to the upper left corner",
-        prefers=_to_corner(bottom=False, right=False),
-    ),
-    "top_right": Kind(
-        about="the food nearest to the upper right corner",
-        prefers=_to_corner(bottom=False, right=True),
-    ),
-    "bottom_left": Kind(
-        about="the food nearest to the lower left corner",
-        prefers=_to_corner(bottom=True, right=False),
-    ),
-    "bottom_right": Kind(
-        about="the food nearest to the lower right corner",
-        prefers=_to_corner(bottom=True, right=True),
-    ),
+    **{
+        f"{side}_{hand}": Kind(
+            about=f"the food nearest to the {word} {hand} corner",
+            prefers=_to_corner(bottom=side == "bottom", right=hand == "right"),
+        )
+        for side, word in (("top", "upper"), ("bottom", "lower"))
+        for hand in ("left", "right")
+    },
     "follow": Kind(
         about="at every step anew, the food nearest to another player",
         prefers=_to_others,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from omg.envs.contract import BatchedEnv
-from omg.runners.rollout import Rollout
-from omg.runners.testing import play_episodes
+from omg.runners.rollout import Rollout, play_episodes
 from omg.types import OmgError
 
 

@@ -31,11 +31,6 @@ class Waves:
     def dropped_last(self) -> int:
         return self._rollout.dropped_last
 
-    @property
-    def complete(self) -> bool:
-        """Whether the last step ended a wave."""
-        return not self._waiting.any()
-
     def step(self, env_steps: int) -> Finished | None:
         """As `Rollout.step`, with the wave's episodes only."""
         self.stepped_last = int((~self._waiting).sum())

@@ -27,8 +27,7 @@ from omg.studies.spec import (
     read_spec,
     slug,
 )
-from omg.studies.steps import FREE, PLACES, Plan, Step
-from omg.studies.words import merged, settings_of, to_words
+from omg.studies.steps import FREE, PLACES, Plan, Step, merged, settings_of, to_words
 from omg.types import OmgError, user_path
 
 

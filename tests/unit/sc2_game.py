@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from omg.config.loader import CONFIG_DIR
-from omg.envs.sc2.maps import MAPS
+from omg.envs.sc2.args import MAPS
 
 STANDINS = Path(__file__).parents[1] / "standins"
 PACKAGES = ("smac", "smacv2", "pysc2")

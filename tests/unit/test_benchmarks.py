@@ -19,7 +19,7 @@ from benchmarks.entries import BENCHMARKS, Benchmark, compare
 from benchmarks.floors import complaint, floor_of, read_floors, record_floors
 from benchmarks.report import markdown_table, merge_results, plain_table
 from omg.modules.agents.networks import RNNAgent
-from omg.modules.mixers.qmix import QMixer
+from omg.modules.mixers import QMixer
 
 FAST = Benchmark(what="ours vs theirs", unit="steps/s", wanted=4, run=dict)
 SMALL = Benchmark(what="bytes vs theirs", unit="bytes", wanted=0.5, larger=False, run=dict)

@@ -12,8 +12,8 @@ from omg.cli.app import app
 from omg.config.loader import available, load_command_line
 from omg.envs.registry import make_batched
 from omg.learners import LEARNERS
-from omg.learners.capabilities import check_supported
-from omg.modules.opponent_models.build import check_options
+from omg.learners.base import check_supported
+from omg.policies.policy import check_options
 from omg.types import EnvSpec, OmgError
 
 # SYSTEM section 3: names that a PyMARL user types.

@@ -24,8 +24,7 @@ from omg.envs.registry import make_batched
 from omg.functional import Packing, td_lambda_targets
 from omg.learners.base import Progress
 from omg.learners.coma_learner import ComaLearner, counterfactual_advantage
-from omg.modules.critics.base import Critic
-from omg.modules.critics.coma import ComaCritic
+from omg.modules.critics import ComaCritic, Critic
 from omg.opponents.building import agent_lineup
 from omg.opponents.players import SeatRows
 from omg.opponents.pool import OpponentPool

@@ -27,9 +27,8 @@ from omg.learners.base import Metrics, Progress
 from omg.learners.q_learner import QLearner
 from omg.modules.opponent_models.omg_am import PriorVAE
 from omg.opponents.pool import OpponentPool
-from omg.opponents.pool_manifest import write_manifest
-from omg.runners.rollout import Finished
-from omg.runners.testing import TestResult, play_episodes
+from omg.opponents.pool_members import write_manifest
+from omg.runners.rollout import EpisodeStats, Finished, play_episodes
 from omg.storage.files import load_tensors
 from omg.types import OmgError
 
@@ -179,7 +178,8 @@ def test_the_numbers_of_a_cell_are_means_over_its_episodes(study: Path, tmp_path
 
 
 def test_won_battles_are_a_win_rate_and_what_was_not_reported_does_not_count() -> None:
-    result = TestResult(
+    result = EpisodeStats(
+        copies=np.arange(4),
         returns=np.zeros((4, 2), np.float32),
         team_returns=np.array([1, 2, 3, 6], np.float32),
         lengths=np.array([1, 1, 2, 4]),

@@ -24,11 +24,10 @@ from omg.learners.model_training import Lesson, OwnLossTraining
 from omg.learners.q_learner import OMGLearner, QLearner
 from omg.modules.opponent_models import ModelRows, OpponentModel
 from omg.modules.opponent_models.base_am import NaiveModel
-from omg.modules.opponent_models.build import build_model
 from omg.modules.opponent_models.liam_am import LiamModel
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.policies.inputs import StepView
-from omg.policies.policy import Policy
+from omg.policies.policy import Policy, build_model
 from omg.runners.rollout import Rollout
 from omg.storage.files import load_tensors
 from omg.types import EnvSpec, OmgError

@@ -15,7 +15,7 @@ from omg.learners.base import Progress
 from omg.learners.model_training import Alternatives
 from omg.learners.ppo_learner import OMGPPOLearner
 from omg.learners.subgoal_training import SubgoalLesson, SubgoalTraining
-from omg.modules.critics.value import ValueCritic
+from omg.modules.critics import ValueCritic
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.storage.files import load_tensors
 from omg.types import OmgError

@@ -48,13 +48,12 @@ from omg.experiment.output import read_metrics
 from omg.functional import gaussian_kl
 from omg.learners import LEARNERS
 from omg.learners.base import Learner, Progress
-from omg.learners.prior import PriorLearner
 from omg.learners.q_learner import OMGLearner, QLearner
+from omg.learners.subgoal_training import PriorLearner
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.opponents.pool import OpponentPool
 from omg.policies.inputs import ModelRowBuilder
-from omg.runners import testing
-from omg.runners.rollout import Rollout
+from omg.runners.rollout import Rollout, run_test
 from omg.storage.files import load_tensors
 
 from . import odd_game
@@ -396,7 +395,7 @@ def test_8_no_step_is_made_beside_training_and_tests(
     made: Counter[int] = Counter()
     environments: dict[int, ForagingEnv] = {}
     in_tests = 0
-    step, run_test = ForagingEnv.step, testing.run_test
+    step = ForagingEnv.step
 
     def counting(self: ForagingEnv, actions: Any) -> Any:
         environments[id(self)] = self

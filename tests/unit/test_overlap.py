@@ -28,8 +28,8 @@ from omg.policies.inputs import StepView
 from omg.runners import runner_of
 from omg.runners.assembly import episode_scheme, make_controller, make_rollout
 from omg.runners.overlap import Collector, child
-from omg.runners.overlap.process import CollectorFailedError
-from omg.runners.overlap.weights import SharedWeights, acting_networks, layout_of
+from omg.runners.overlap.child import SharedWeights, acting_networks, layout_of
+from omg.runners.overlap.collector import CollectorFailedError
 from omg.runners.rollout import Finished, Rollout
 from omg.storage.files import create_run_folder
 from omg.types import EnvSpec, OmgError, RunFailedError

@@ -16,7 +16,7 @@ import omg.experiment.run
 from omg.config.schema import Config
 from omg.experiment.training import TrainingLoop
 from omg.runners.overlap import CollectorProcess
-from omg.runners.overlap.process import CollectorFailedError
+from omg.runners.overlap.collector import CollectorFailedError
 
 from .small_runs import assert_same, records
 from .test_worker_env import alive, no_new_memory, shared_memory_files, wait_until_gone

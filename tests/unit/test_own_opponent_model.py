@@ -16,8 +16,8 @@ from omg.config.loader import load_command_line
 from omg.evaluation.crossplay import CrossplayPlan, run_crossplay
 from omg.experiment.output import read_metrics
 from omg.modules.opponent_models import ModelRows
-from omg.modules.opponent_models.build import build_model
 from omg.opponents.pool import OpponentPool
+from omg.policies.policy import build_model
 from omg.storage.files import load_tensors
 from omg.types import EnvSpec, OmgError
 

@@ -21,13 +21,11 @@ from omg.learners.ppo_learner import PPOLearner
 from omg.learners.q_learner import QLearner, build_mixer
 from omg.modules.agents import AGENTS
 from omg.modules.agents.networks import MLPAgent
-from omg.modules.critics import CRITICS
-from omg.modules.critics.value import CentralCritic
+from omg.modules.critics import CRITICS, CentralCritic
 from omg.modules.mixers import MIXERS, Mixer
 from omg.modules.opponent_models import OPPONENT_MODELS
 from omg.modules.opponent_models.base import MemorylessModel, ModelRows
-from omg.modules.opponent_models.build import build_model
-from omg.policies.policy import Policy
+from omg.policies.policy import Policy, build_model
 from omg.registry import PartRegistry
 from omg.runners.assembly import build_learner, make_controller
 from omg.types import EnvSpec, OmgError

@@ -30,9 +30,8 @@ from omg.studies.plan import Source, make_plan, saved_models
 from omg.studies.process import Child, pipeline_lock, start, stop_orphans
 from omg.studies.spec import find_pipeline, read_spec, slug
 from omg.studies.state import PipelineState
-from omg.studies.steps import FREE, PLACES, Plan, Step
+from omg.studies.steps import FREE, PLACES, Plan, Step, settings_of, to_words
 from omg.studies.summary import summary_table
-from omg.studies.words import settings_of, to_words
 from omg.types import OmgError, RunFailedError
 
 STUDY: dict[str, Any] = {

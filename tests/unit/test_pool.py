@@ -341,7 +341,7 @@ def test_a_crash_between_copying_and_listing_leaves_a_pool_that_takes_the_run_ag
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pool_module, "_write", crash)
+        patch.setattr(pool_module, "write_manifest", crash)
         with pytest.raises(KeyboardInterrupt):
             pool.add_run(run)
     assert pool.folder(member("run")).parent.is_dir()
@@ -564,10 +564,10 @@ def test_a_lock_that_is_held_is_waited_for_and_then_explained(tmp_path: Path) ->
     lock = pool.path / ".pool.lock"
 
     def take() -> None:
-        with pool_module._lock(pool.path, timeout=0.1):
+        with pool_module.pool_lock(pool.path, timeout=0.1):
             pass
 
-    with pool_module._lock(pool.path):
+    with pool_module.pool_lock(pool.path):
         assert f"process {os.getpid()}" in refusal(take)
         assert lock.exists(), "another's lock is never taken away"
     take()

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from omg.cli.train import train
 from omg.components.episodes import EpisodeBatch
-from omg.components.running_stats import RunningStats
 from omg.components.trajectories import Trajectories
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
@@ -29,8 +28,7 @@ from omg.learners.ppo_learner import (
     explained_variance,
     value_error,
 )
-from omg.modules.critics import build_critic
-from omg.modules.critics.value import ValueCritic
+from omg.modules.critics import RunningStats, ValueCritic, build_critic
 from omg.storage.files import load_tensors
 from omg.types import OmgError
 
@@ -574,7 +572,7 @@ def test_loaded_moments_keep_the_learning_rates_of_the_configuration() -> None:
         (("--action_selector=epsilon_greedy",), "epsilon_greedy"),
         (("--agent_output_type=q",), "agent_output_type=pi_logits"),
         (("--critic=None",), "needs a critic"),
-        (("--critic=omg.modules.critics.coma:ComaCritic",), "values each action. Set critic=ac"),
+        (("--critic=omg.modules.critics:ComaCritic",), "values each action. Set critic=ac"),
         (("--ppo_minibatches=9", "--batch_size=8"), "ppo_minibatches=9"),
         (("--mixer=vdn", "--common_reward=True"), "no mixer"),
         (("--updates_per_episode=2",), "updates_per_episode"),

@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 
 from omg.envs.check import check_batched_env
-from omg.envs.predator_prey import PredatorPreyArgs, PredatorPreyEnv
-from omg.envs.predator_prey.render import to_animated_svg, to_rgb, to_svg, write_gif
+from omg.envs.predator_prey import SCENE, PredatorPreyArgs, PredatorPreyEnv
 from omg.types import OmgError, TimeStep
 
 NONE, LEFT, RIGHT, DOWN, UP = range(5)
@@ -347,7 +346,7 @@ def test_frames_count_contacts_as_the_game_does_and_share_one_view() -> None:
 
 def test_pictures_tell_prey_from_predators_by_shape() -> None:
     states, rewards, args = episode()
-    svg = to_svg(PredatorPreyEnv(args=args, n_copies=1).frames(states, rewards)[0])
+    svg = SCENE.to_svg(PredatorPreyEnv(args=args, n_copies=1).frames(states, rewards)[0])
     root = ET.fromstring(svg)
     tags = [node.tag.split("}")[1] for node in root.iter()]
     assert tags.count("polygon") == 2  # the prey, and its mark beside the score
@@ -357,7 +356,7 @@ def test_pictures_tell_prey_from_predators_by_shape() -> None:
 def test_a_contact_flashes() -> None:
     states, rewards, args = episode()
     frames = PredatorPreyEnv(args=args, n_copies=1).frames(states, rewards)
-    polygons = [to_svg(frame).count("<polygon") for frame in frames]
+    polygons = [SCENE.to_svg(frame).count("<polygon") for frame in frames]
     assert [count - 2 for count in polygons] == [bool(frame.contacts) for frame in frames]
 
 
@@ -369,9 +368,9 @@ def test_pictures_are_arrays_and_show_differences() -> None:
     assert picture.shape == (522, 476, 3)
     states, rewards, args = episode()
     frames = PredatorPreyEnv(args=args, n_copies=1).frames(states, rewards)
-    assert not np.array_equal(to_rgb(frames[0]), to_rgb(frames[-1]))
-    assert to_rgb(frames[0], dark=True).mean() < 100 < to_rgb(frames[0]).mean()
-    assert to_rgb(frames[0], scale=0.5).shape[0] == 261
+    assert not np.array_equal(SCENE.to_rgb(frames[0]), SCENE.to_rgb(frames[-1]))
+    assert SCENE.to_rgb(frames[0], dark=True).mean() < 100 < SCENE.to_rgb(frames[0]).mean()
+    assert SCENE.to_rgb(frames[0], scale=0.5).shape[0] == 261
 
 
 @pytest.mark.long
@@ -392,6 +391,7 @@ def test_an_episode_is_drawn_as_moving_svg_and_gif(tmp_path: Path) -> None:
         assert times[-1] == 1 or node.attrib.get("calcMode") == "discrete"
     with Image.open(gif) as image:
         assert image.n_frames == 16
-    for draw in (to_animated_svg, lambda frames: write_gif(tmp_path / "empty.gif", frames)):
+    empty = tmp_path / "empty.gif"
+    for draw in (SCENE.to_animated_svg, lambda frames: SCENE.write_gif(empty, frames)):
         with pytest.raises(OmgError, match="no frames"):
             draw([])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omg.modules.device import use_kernels
 from omg.modules.kernels.qmix import qmix_kernel
-from omg.modules.mixers.qmix import QMixer
+from omg.modules.mixers import QMixer
 
 pytestmark = pytest.mark.skipif(qmix_kernel()[0] is None, reason="no C compiler on this machine")
 

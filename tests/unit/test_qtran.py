@@ -20,7 +20,7 @@ from omg.functional import Packing
 from omg.learners import LEARNERS
 from omg.learners.base import Progress
 from omg.learners.qtran_learner import QtranLearner
-from omg.modules.mixers.qtran import QtranBase
+from omg.modules.mixers import QtranBase
 from omg.storage.files import load_tensors
 from omg.types import OmgError
 

@@ -17,8 +17,7 @@ from omg.learners.base import Learner
 from omg.modules.agents import AGENTS
 from omg.modules.agents.networks import AgentNetwork
 from omg.modules.critics import CRITICS, Critic
-from omg.modules.mixers import MIXERS
-from omg.modules.mixers.base import Mixer
+from omg.modules.mixers import MIXERS, Mixer
 from omg.modules.opponent_models import OPPONENT_MODELS
 from omg.modules.opponent_models.base import OpponentModel
 from omg.registry import Registry
@@ -29,11 +28,11 @@ from omg.types import OmgError
 CLASSES: list[tuple[Registry[Any], type[Any], str]] = [
     (OPPONENT_MODELS, OpponentModel, "omg.modules.opponent_models.base_am:NaiveModel"),
     (AGENTS, AgentNetwork, "omg.modules.agents.networks:RNNAgent"),
-    (MIXERS, Mixer, "omg.modules.mixers.vdn:VDNMixer"),
+    (MIXERS, Mixer, "omg.modules.mixers:VDNMixer"),
     (CONTROLLERS, Controller, "omg.controllers.team:BasicMAC"),
     (LEARNERS, Learner, "omg.learners.q_learner:QLearner"),
     (SELECTORS, ActionSelector, "omg.components.action_selectors:EpsilonGreedy"),
-    (CRITICS, Critic, "omg.modules.critics.coma:ComaCritic"),
+    (CRITICS, Critic, "omg.modules.critics:ComaCritic"),
     (RUNNERS, Runner, "omg.runners.assembly:Runner"),
 ]
 IDS = [registry.kind for registry, _, _ in CLASSES]

@@ -15,8 +15,7 @@ from omg.controllers.team import BasicMAC
 from omg.envs.contract import BatchedEnv
 from omg.envs.registry import BatchFactory, make_batched
 from omg.envs.workers import WorkerVectorEnv
-from omg.runners.rollout import Finished, Rollout
-from omg.runners.testing import play_episodes, run_test
+from omg.runners.rollout import Finished, Rollout, play_episodes, run_test
 
 KEY = {"key": "Foraging-5x5-2p-1f-v3", "max_episode_steps": 12}
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ import pytest
 from omg.envs.check import check_batched_env
 from omg.envs.registry import BatchFactory, environment_versions, make_batched
 from omg.envs.sc2.adapter import SmacEnv, Smacv2Env
-from omg.envs.sc2.maps import MAPS
+from omg.envs.sc2.args import MAPS
 from omg.types import OmgError, RunFailedError
 
 from .sc2_game import shipped, standin  # noqa: F401 - a fixture

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from omg.config.loader import load_command_line
-from omg.envs.sc2.args import OWN_ARGUMENTS
-from omg.envs.sc2.maps import MAPS, ally_columns
+from omg.envs.sc2.args import MAPS, OWN_ARGUMENTS, ally_columns
 
 from .sc2_game import shipped, standin  # noqa: F401 - a fixture
 

@@ -11,8 +11,8 @@ import pytest
 
 import omg.cli.train
 from omg.envs.registry import make_batched
+from omg.envs.sc2.args import MAPS
 from omg.envs.sc2.install import describe_installation, import_package
-from omg.envs.sc2.maps import MAPS
 from omg.types import OmgError
 
 from .sc2_game import forget_packages, make_game_folder, standin  # noqa: F401 - a fixture

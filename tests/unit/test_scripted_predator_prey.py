@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.envs.predator_prey import PredatorPreyEnv
-from omg.envs.predator_prey.args import PredatorPreyArgs
+from omg.envs.predator_prey import PredatorPreyArgs, PredatorPreyEnv
 from omg.opponents.scripted_predator_prey import (
     SCRIPTS,
     Kind,

@@ -14,8 +14,7 @@ from PIL import Image
 from omg.config.loader import load_command_line
 from omg.envs.check import check_batched_env
 from omg.envs.registry import make_batched
-from omg.envs.spread import SpreadArgs, SpreadEnv
-from omg.envs.spread.render import to_animated_svg, to_rgb, to_svg
+from omg.envs.spread import SCENE, SpreadArgs, SpreadEnv
 from omg.types import OmgError, TimeStep
 
 NONE, LEFT, RIGHT, DOWN, UP = range(5)
@@ -276,7 +275,7 @@ def test_frames_tell_collisions_and_coverage_as_the_game_does() -> None:
 def test_a_covered_landmark_has_a_halo_and_a_collision_flashes() -> None:
     states, rewards, _, args = episode()
     for frame in SpreadEnv(args=args, n_copies=1).frames(states, rewards):
-        svg = to_svg(frame)
+        svg = SCENE.to_svg(frame)
         # Rings, halos, agents, marks beside scores, footprints.
         ovals = 3 + sum(frame.covered) + 3 + 3 + sum(len(trail) for trail in frame.trails)
         assert svg.count("<ellipse") == ovals
@@ -291,8 +290,8 @@ def test_pictures_are_arrays_and_show_differences() -> None:
     assert picture.shape == (522, 476, 3)
     states, rewards, _, args = episode()
     frames = SpreadEnv(args=args, n_copies=1).frames(states, rewards)
-    assert not np.array_equal(to_rgb(frames[0]), to_rgb(frames[-1]))
-    assert to_rgb(frames[0], dark=True).mean() < 100 < to_rgb(frames[0]).mean()
+    assert not np.array_equal(SCENE.to_rgb(frames[0]), SCENE.to_rgb(frames[-1]))
+    assert SCENE.to_rgb(frames[0], dark=True).mean() < 100 < SCENE.to_rgb(frames[0]).mean()
 
 
 @pytest.mark.long
@@ -310,4 +309,4 @@ def test_an_episode_is_drawn_as_moving_svg_and_gif(tmp_path: Path) -> None:
     with Image.open(gif) as image:
         assert image.n_frames == 15
     with pytest.raises(OmgError, match="no frames"):
-        to_animated_svg([])
+        SCENE.to_animated_svg([])

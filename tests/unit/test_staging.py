@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omg.components.episodes import Field, Scheme
-from omg.runners.staging import EpisodeStaging
+from omg.components.episodes import EpisodeStaging, Field, Scheme
 
 SCHEME = Scheme(
     fields={

@@ -24,9 +24,9 @@ from omg.components.seeding import SeedTree
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
 from omg.controllers.team import BasicMAC
+from omg.envs.serial import episode_seed
 from omg.envs.toys import TwoStepEnv
-from omg.envs.vector import episode_seed
-from omg.envs.worker_handle import WorkerFailedError
+from omg.envs.worker_process import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
 from omg.experiment.output import read_metrics
 from omg.experiment.run import Run
@@ -37,8 +37,7 @@ from omg.modules.device import choose_device
 from omg.modules.kernels.optimiser import FastAdam, FastRMSprop
 from omg.policies.inputs import StepView
 from omg.runners import Runner, runner_of
-from omg.runners.rollout import Rollout, team_reward
-from omg.runners.testing import play_episodes
+from omg.runners.rollout import Rollout, play_episodes, team_reward
 from omg.storage.files import RunFolder, load_tensors
 from omg.types import OmgError
 
@@ -216,7 +215,7 @@ def test_an_evaluation_explores_with_the_epsilon_of_the_loaded_step(
         seen.append(env_steps)
         return play(rollout, n, round_number=round_number, env_steps=env_steps)
 
-    monkeypatch.setattr("omg.runners.testing.play_episodes", spy)
+    monkeypatch.setattr("omg.runners.rollout.play_episodes", spy)
     monkeypatch.setattr("omg.runners.replay.play_episodes", spy)
     evaluated(tmp_path, explorer, "--load_step=60", "--save_replay", "--replay_episodes=1")
     assert seen == [60, 60]
@@ -584,7 +583,7 @@ def test_every_test_has_test_nepisode_episodes(
         counts.append(sum(len(finished.episodes) for finished in played))
         return played
 
-    monkeypatch.setattr("omg.runners.testing.play_episodes", spy)
+    monkeypatch.setattr("omg.runners.rollout.play_episodes", spy)
     folder = trained(tmp_path, "--test_nepisode=5", "--test_interval=100").folder
     assert counts == [5, 5, 5]
     trained(tmp_path, "--test_nepisode=9", "--evaluate", f"--checkpoint_path={folder}")

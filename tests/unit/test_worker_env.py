@@ -16,8 +16,9 @@ import pytest
 
 from omg.envs.check import CHECKS
 from omg.envs.check_play import Subject
-from omg.envs.vector import SerialVectorEnv, episode_seed
-from omg.envs.worker_handle import WorkerFailedError
+from omg.envs.serial import episode_seed
+from omg.envs.vector import SerialVectorEnv
+from omg.envs.worker_process import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
 from omg.types import OmgError, RunFailedError
 from tests.unit.counter_game import CounterEnv

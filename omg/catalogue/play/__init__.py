@@ -1,8 +1,7 @@
 """Playing an environment to look at it: who plays, the episodes, and their replays."""
 
-from omg.catalogue.play.episodes import Played, play
+from omg.catalogue.play.episodes import Played, play, results_table, seating, steps_table
 from omg.catalogue.play.players import Cast, is_run, players_of
-from omg.catalogue.play.tables import results_table, seating, steps_table
 
 __all__ = [
     "Cast",

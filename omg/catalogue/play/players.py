@@ -18,7 +18,7 @@ from omg.controllers import Acted, Controller
 from omg.experiment.trained import load_players, read_run
 from omg.modules.device import choose_device
 from omg.opponents.players import PlayerGroup, Players, ScriptGroup, SeatRows
-from omg.opponents.pool_manifest import ScriptSpec
+from omg.opponents.pool_members import ScriptSpec
 from omg.policies.inputs import Carry, StepView
 from omg.registry import nearest
 from omg.types import EnvSpec, IntArray, OmgError, user_path

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from omg.envs.adapters.options import Options
-from omg.envs.adapters.spaces import Seat, dtype_of, scale_of
+from omg.envs.adapters.options import Options, Seat, dtype_of, scale_of
 from omg.envs.serial import Rows, SerialEnv, close_games
 from omg.types import EnvSpec, FloatArray, IntArray, OmgError, TimeStep
 

@@ -9,17 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from omg.envs.adapters.base import (
-    AdaptedEnv,
-    Seen,
-    cut_off,
-    first_possible,
-    known_limit,
-    no_limit,
-)
-from omg.envs.adapters.options import Options
+from omg.envs.adapters.base import AdaptedEnv, Seen, cut_off, first_possible, known_limit, no_limit
+from omg.envs.adapters.options import Options, seat_of
 from omg.envs.adapters.packages import import_foreign, origin, registered
-from omg.envs.adapters.spaces import seat_of
 from omg.envs.serial import End
 from omg.types import FloatArray, OmgError
 

@@ -10,17 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omg.envs.adapters.base import (
-    AdaptedEnv,
-    Seen,
-    cut_off,
-    first_possible,
-    known_limit,
-    no_limit,
-)
-from omg.envs.adapters.options import Options
+from omg.envs.adapters.base import AdaptedEnv, Seen, cut_off, first_possible, known_limit, no_limit
+from omg.envs.adapters.options import Options, Seat, seat_of
 from omg.envs.adapters.packages import parallel_maker
-from omg.envs.adapters.spaces import Seat, seat_of
 from omg.envs.serial import End
 from omg.types import FloatArray, OmgError
 

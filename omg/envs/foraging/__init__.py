@@ -2,6 +2,6 @@
 
 from omg.envs.foraging.args import ForagingArgs, ForagingRules
 from omg.envs.foraging.env import ForagingEnv
-from omg.envs.foraging.frame import ForagingFrame, frames_from_states
+from omg.envs.foraging.render import ForagingFrame, frames_from_states
 
 __all__ = ["ForagingArgs", "ForagingEnv", "ForagingFrame", "ForagingRules", "frames_from_states"]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
-from omg.envs.native import parse_arguments
+from omg.envs.contract import GameArguments
 from omg.types import OmgError
 
 KEY = re.compile(
@@ -76,10 +76,10 @@ class ForagingRules:
         return max(self.rows - 1, self.cols - 1, *self.max_player_level, *foods)
 
 
-class ForagingArgs(BaseModel):
+class ForagingArgs(GameArguments):
     """`key` sets everything; a field given beside it replaces that part of the key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    game = "Foraging"
 
     key: str | None = None
     players: int | None = None
@@ -96,11 +96,6 @@ class ForagingArgs(BaseModel):
     penalty: float = 0.0
     observe_agent_levels: bool = True
     relative_obs: bool = False  # ours, not lbforaging's: see docs/environments/foraging.md
-
-    @classmethod
-    def parse(cls, values: ForagingArgs | Mapping[str, Any]) -> ForagingArgs:
-        """From a mapping; what does not fit is an OmgError naming the field."""
-        return parse_arguments(cls, values, game="Foraging")
 
     @model_validator(mode="after")
     def _is_playable(self) -> ForagingArgs:

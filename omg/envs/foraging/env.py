@@ -9,10 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from omg.envs.contract import Keys, NativeEnv, draw_words, episode_keys
 from omg.envs.foraging.args import ForagingArgs, ForagingRules
-from omg.envs.foraging.frame import ForagingFrame, frame_of, frames_from_states
 from omg.envs.foraging.game import MISSING, N_ACTIONS, Games, Layout, pack
-from omg.envs.native import Keys, NativeEnv, draw_words, episode_keys
+from omg.envs.foraging.render import (
+    ForagingFrame,
+    frame_of,
+    frames_from_states,
+    to_animated_svg,
+    to_rgb,
+    write_gif,
+)
 from omg.types import (
     EnvSpec,
     FinalObservation,
@@ -266,14 +273,10 @@ class ForagingEnv(NativeEnv):
 
     def render(self, copy: int = 0) -> NDArray[np.uint8]:
         """An RGB picture of one copy."""
-        from omg.envs.foraging.render import to_rgb
-
         return to_rgb(self.frame(copy))
 
     def draw_episode(self, stem: Path, states: FloatArray, rewards: FloatArray) -> list[Path]:
         """Write an episode, states [T + 1, S] and rewards [T, N], as moving SVG and GIF."""
-        from omg.envs.foraging.render import to_animated_svg, write_gif
-
         frames = frames_from_states(
             states,
             rewards,

@@ -15,10 +15,9 @@ from typing import Any, ClassVar, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from omg.envs.native import Keys, NativeEnv, draw_words, episode_keys
-from omg.envs.particles.frame import F, whole_episode
+from omg.envs.contract import Keys, NativeEnv, draw_words, episode_keys
 from omg.envs.particles.physics import N_ACTIONS, Doubles, Particles
-from omg.envs.particles.scene import Scene
+from omg.envs.particles.scene import F, Scene, whole_episode
 from omg.types import (
     BoolArray,
     EnvSpec,
@@ -38,6 +37,7 @@ class ParticleEnv(NativeEnv, Generic[F]):
     """Many copies of a game of moving discs; what a game adds is its world and `_outcome`."""
 
     scene: ClassVar[Scene[Any]]
+    things: ClassVar[str]  # what the bodies beside the agents are called
 
     def __init__(
         self,
@@ -158,22 +158,23 @@ class ParticleEnv(NativeEnv, Generic[F]):
         self.scene.write_gif(gif, frames)
         return [svg, gif]
 
-    def _put_layout(
+    def set_layout(
         self,
         copy: int,
         *,
         agent_pos: Sequence[Sequence[float]],
-        agent_vel: Sequence[Sequence[float]] | None,
-        step: int,
+        agent_vel: Sequence[Sequence[float]] | None = None,
+        step: int = 0,
         **things: Sequence[Sequence[float]],
     ) -> Observation:
-        """Put one copy's agents and things to (x, y); agents rest unless velocities are given."""
+        """Put one copy into a given situation: (x, y) of every agent by seat and, under the
+        game's name for them, of every thing; agents rest unless velocities are given."""
         self._require_reset()
-        n, limit = self.spec.n_agents, self.spec.episode_limit
-        places = [checked_points("agent_pos", agent_pos, n)]
-        for name, points in things.items():
-            places.append(checked_points(name, points, len(self._spread) - n))
-        place = np.concatenate(places)
+        n, limit, kind = self.spec.n_agents, self.spec.episode_limit, self.things
+        if unknown := things.keys() - {kind}:
+            raise TypeError(f"{self.spec.name} has {kind}, and no {', '.join(sorted(unknown))}.")
+        beside = checked_points(kind, things.get(kind, ()), len(self._spread) - n)
+        place = np.concatenate([checked_points("agent_pos", agent_pos, n), beside])
         still = [(0.0, 0.0)] * n if agent_vel is None else agent_vel
         velocity = checked_points("agent_vel", still, n)
         if not 0 <= step < limit:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import MultiAgentEnv
-from omg.envs.sc2.args import check_arguments, check_own_arguments
+from omg.envs.sc2.args import MAPS, ally_columns, check_arguments, check_own_arguments
 from omg.envs.sc2.install import (
     SMAC,
     SMACV2,
@@ -25,7 +25,6 @@ from omg.envs.sc2.install import (
     import_package,
     installed_versions,
 )
-from omg.envs.sc2.maps import MAPS, ally_columns
 from omg.envs.sc2.watchdog import (
     GameHungError,
     Watchdog,
@@ -34,7 +33,7 @@ from omg.envs.sc2.watchdog import (
     is_game_failure,
     kill_game,
 )
-from omg.envs.vector import episode_seed
+from omg.envs.serial import episode_seed
 from omg.types import FloatArray, OmgError, RunFailedError
 
 log = logging.getLogger(__name__)

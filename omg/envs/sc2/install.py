@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from omg.envs.sc2.maps import MAPS
+from omg.envs.sc2.args import MAPS
 from omg.registry import nearest
 from omg.types import OmgError
 

@@ -10,14 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omg.modules.device import (
-    Found,
-    largest_difference,
-    load_kernel,
-    plain,
-    pointers,
-    switched,
-)
+from omg.modules.device import Found, largest_difference, load_kernel, plain, pointers, switched
 
 
 def _sizes(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_int64]:
@@ -91,6 +84,11 @@ class _OneCall(torch.optim.Optimizer):
         """The settings the kernel is given."""
         raise AssertionError("every optimiser has its own")
 
+    def step(self, closure: Any = None) -> Any:
+        if closure is None and self._step_if_possible():
+            return None
+        return super().step(closure)
+
     def _step_if_possible(self) -> bool:
         """False: nothing was done, torch's own step is needed."""
         used = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
@@ -137,11 +135,6 @@ class FastAdam(_OneCall, torch.optim.Adam):
     def _numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
         return group["lr"], *group["betas"], group["eps"]
 
-    def step(self, closure: Any = None) -> Any:
-        if closure is None and self._step_if_possible():
-            return None
-        return super().step(closure)
-
 
 class FastRMSprop(_OneCall, torch.optim.RMSprop):
     """torch's RMSprop, in one call on a CPU."""
@@ -151,8 +144,3 @@ class FastRMSprop(_OneCall, torch.optim.RMSprop):
 
     def _numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
         return group["lr"], group["alpha"], group["eps"]
-
-    def step(self, closure: Any = None) -> Any:
-        if closure is None and self._step_if_possible():
-            return None
-        return super().step(closure)

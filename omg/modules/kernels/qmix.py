@@ -22,6 +22,13 @@ from omg.modules.device import (
 )
 
 
+def _shapes(agents: int, size: int, hidden: int, embed: int) -> list[tuple[int, ...]]:
+    """Of the mixer's weights, in their order."""
+    layers = [(size, hidden), (hidden, agents * embed), (size, hidden), (hidden, embed)]
+    layers += [(size, embed), (size, embed), (embed, 1)]
+    return [shape for i, o in layers for shape in ((o, i), (o,))]
+
+
 class QMixKernel:
     """Calls into the compiled library. `weights` are the mixer's parameters in their order: two
     layers for the first mixing weights, two for the last, one for the bias, two for V."""
@@ -50,18 +57,12 @@ class QMixKernel:
         self, values: Tensor, state: Tensor, weights: Sequence[Tensor], *, keep: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Mixed values [K, 1], what the backward pass needs of them, and the packed weights."""
-        dims, parts, library = (
-            self._dims(values, state, weights),
-            torch.get_num_threads(),
-            self._library,
-        )
-        agents, size, hidden, embed = dims
-        layers = [(size, hidden), (hidden, agents * embed), (size, hidden), (hidden, embed)]
-        layers += [(size, embed), (size, embed), (embed, 1)]
+        dims, library = self._dims(values, state, weights), self._library
+        parts, (_, size, hidden, embed) = torch.get_num_threads(), dims
         agreed(
             *(plain(values, state, *weights), values.ndim == 2, state.ndim == 2),
             len(values) == len(state),
-            [w.shape for w in weights] == [shape for i, o in layers for shape in ((o, i), (o,))],
+            [w.shape for w in weights] == _shapes(*dims),
         )
         packed = values.new_empty(library.qmix_packed_size(*dims))
         work = values.new_empty((2 * hidden + 2 * embed) * size)
@@ -85,11 +86,8 @@ class QMixKernel:
         packed: Tensor,
     ) -> tuple[Tensor, list[Tensor]]:
         """Gradients of the values and of the weights."""
-        dims, parts, library = (
-            self._dims(values, state, weights),
-            torch.get_num_threads(),
-            self._library,
-        )
+        dims, library = self._dims(values, state, weights), self._library
+        parts = torch.get_num_threads()
         found = [torch.empty_like(weight) for weight in weights]
         dvalues = torch.empty_like(values)
         scratch = values.new_empty(library.qmix_scratch_size(*dims, parts))
@@ -159,9 +157,7 @@ def _self_test(kernel: QMixKernel) -> float:
     """Largest difference to torch in values and gradients on a small case."""
     agents, size, hidden, embed = 3, 5, 32, 16
     generator = torch.Generator().manual_seed(0)
-    layers = [(size, hidden), (hidden, agents * embed), (size, hidden), (hidden, embed)]
-    layers += [(size, embed), (size, embed), (embed, 1)]
-    shapes = [shape for i, o in layers for shape in ((o, i), (o,))]
+    shapes = _shapes(agents, size, hidden, embed)
     weights = [torch.randn(shape, generator=generator) / 4 for shape in shapes]
     values, state = (torch.randn(37, width, generator=generator) for width in (agents, size))
     with torch.enable_grad():

@@ -6,7 +6,7 @@ from omg.registry import PartRegistry
 OPPONENT_MODELS: PartRegistry[OpponentModel] = PartRegistry(
     "am_model",
     {
-        "none_am": "omg.modules.opponent_models.none_am:NoModel",
+        "none_am": "omg.modules.opponent_models.base:NoModel",
         "base_am": "omg.modules.opponent_models.base_am:NaiveModel",
         "liam_am": "omg.modules.opponent_models.liam_am:LiamModel",
         "omg_am": "omg.modules.opponent_models.omg_am:SubgoalModel",

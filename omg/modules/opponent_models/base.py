@@ -139,6 +139,16 @@ class MemorylessModel(OpponentModel):
         return self.loss(rows.take(packing.now))
 
 
+class NoModel(MemorylessModel):
+    """`none_am`: contributes nothing, a feature of width zero."""
+
+    feature_dim = 0
+    reads_state = False
+
+    def feature(self, rows: ModelRows) -> Tensor:
+        return rows.own.new_zeros(len(rows.own), 0)
+
+
 class HistoryModel(OpponentModel):
     """A model that sees `fc`: s_t → hidden/4 and `cond_rnn`: a GRU over (s_{t-1}, a⁻ⁱ_{t-1},
     a_{t-1}) → 3·hidden/4. Its memory is s_{t-1} and the GRU's state."""

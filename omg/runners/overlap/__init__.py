@@ -7,7 +7,6 @@ played with version max(0, k - 1 - collect_ahead): what is played does not depen
 either side is.
 """
 
-from omg.runners.overlap.collector import Collector
-from omg.runners.overlap.process import CollectorProcess, Link
+from omg.runners.overlap.collector import Collector, CollectorProcess, Link
 
 __all__ = ["Collector", "CollectorProcess", "Link"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omg.envs.sc2.maps import MapInfo
+from omg.envs.sc2.args import MapInfo
 
 MOVES, PATHING, HEIGHT = 4, 8, 9
 

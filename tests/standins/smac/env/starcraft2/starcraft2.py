@@ -13,7 +13,7 @@ import numpy as np
 from absl import flags
 from pysc2.lib import protocol
 
-from omg.envs.sc2.maps import MapInfo
+from omg.envs.sc2.args import MapInfo
 from smac import standin
 from smac.env.starcraft2.maps import smac_maps
 from smac.widths import obs_width, state_width

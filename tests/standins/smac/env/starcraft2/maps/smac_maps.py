@@ -1,6 +1,6 @@
 """Stand-in for SMAC's map registry (see tests/standins/README.md), from our own table of maps."""
 
-from omg.envs.sc2.maps import MAPS
+from omg.envs.sc2.args import MAPS
 
 
 def get_smac_map_registry():
