@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import omg
 from omg.config.loader import masked, without_secrets
 from omg.config.schema import Config
 from omg.experiment.provenance import PACKAGES, version_of
@@ -52,7 +51,9 @@ def _experiment(config: Config, root: Path, mongo_url: str) -> Any:
     experiment.observers.append(FileStorageObserver(root))
     if mongo_url:
         experiment.observers.append(_mongo(mongo_url, config.db_name))
-    for path in sorted(Path(omg.__path__[0]).rglob("*.py")):  # it finds only what runs at the top
+    for path in sorted(
+        Path(__file__).parents[1].rglob("*.py")
+    ):  # it finds only what runs at the top
         experiment.add_source_file(str(path))
     for name in PACKAGES:
         if found := version_of(name):
