@@ -51,7 +51,7 @@ def _experiment(config: Config, root: Path, mongo_url: str) -> Any:
     experiment.observers.append(FileStorageObserver(root))
     if mongo_url:
         experiment.observers.append(_mongo(mongo_url, config.db_name))
-    for path in sorted(
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):  # Sacred itself finds a few
         Path(__file__).parents[1].rglob("*.py")
     ):  # it finds only what runs at the top
         experiment.add_source_file(str(path))
