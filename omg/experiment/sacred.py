@@ -52,8 +52,6 @@ def _experiment(config: Config, root: Path, mongo_url: str) -> Any:
     if mongo_url:
         experiment.observers.append(_mongo(mongo_url, config.db_name))
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):  # Sacred itself finds a few
-        Path(__file__).parents[1].rglob("*.py")
-    ):  # it finds only what runs at the top
         experiment.add_source_file(str(path))
     for name in PACKAGES:
         if found := version_of(name):
