@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import subprocess
 import time
-import uuid
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from omg.config.schema import Config
+from omg.config.schema import Config, marked
 from omg.envs.registry import environment_versions
 from omg.storage.files import RUN, RunFolder, read_json, write_text
 
@@ -76,6 +76,15 @@ def provenance(config: Config) -> dict[str, Any]:
     }
 
 
+def identity(config: Config) -> str:
+    """What tells a run from all others: its settings that a continuation may not change. Two runs
+    that have all of them in common, seed included, are the same to the last bit."""
+    values = config.as_dict()
+    fixed = marked(result=True, resume=False, place=False)
+    text = json.dumps({key: values[key] for key in sorted(fixed)}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
 def record_session(folder: RunFolder, config: Config) -> None:
     """Note that the run begins or goes on, here and now."""
     path = folder.path / RUN
@@ -83,7 +92,7 @@ def record_session(folder: RunFolder, config: Config) -> None:
     sessions = known.get("sessions")
     session = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **provenance(config)}
     content = {
-        "id": known.get("id") or uuid.uuid4().hex,
+        "id": known.get("id") or identity(config),
         "seed": config.seed,
         "sessions": [*(sessions if isinstance(sessions, list) else []), session],
     }

@@ -29,7 +29,7 @@ def sha256_of(path: Path) -> str:
 
 def write_sums(folder: Path, **facts: Any) -> None:
     """Note the sums of all files of a complete folder, and what else is known of it."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != FILE)
     sums = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
     text = json.dumps({"files": sums, **facts}, indent=1)
     (folder / FILE).write_text(text + "\n", encoding="utf-8")

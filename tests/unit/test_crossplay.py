@@ -30,6 +30,7 @@ from omg.opponents.pool import OpponentPool
 from omg.opponents.pool_members import write_manifest
 from omg.runners.rollout import EpisodeStats, Finished, play_episodes
 from omg.storage.files import load_tensors
+from omg.storage.sums import write_sums
 from omg.types import OmgError
 
 from .studies import EASY, MEMBERS, TASK, TASK3, make_run, make_study
@@ -148,6 +149,7 @@ def set_preferences(run: Path, values: dict[int, float]) -> None:
     for action, value in values.items():
         state[bias][action] = value
     torch.save(state, weights)
+    write_sums(weights.parents[1])
 
 
 def test_the_numbers_of_a_cell_are_means_over_its_episodes(study: Path, tmp_path: Path) -> None:

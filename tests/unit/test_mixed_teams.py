@@ -31,6 +31,7 @@ from omg.opponents.pool import OpponentPool
 from omg.policies.inputs import StepView
 from omg.runners.rollout import Finished, Rollout
 from omg.storage.files import load_tensors
+from omg.storage.sums import write_sums
 from omg.types import EnvSpec, OmgError
 
 CPU = torch.device("cpu")
@@ -411,6 +412,8 @@ def enliven(run: Path) -> None:
             torch.manual_seed(len(path.name))
             noisy = {k: v + 0.5 * torch.randn_like(v) for k, v in load_tensors(path).items()}
             torch.save(noisy, path)
+    for folder in run.glob("models/*"):
+        write_sums(folder)
 
 
 def original(run: Path, spec: EnvSpec) -> TeamMAC:

@@ -34,6 +34,7 @@ from omg.opponents.players import StackedGroup
 from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors
 from omg.storage.models import check_meta
+from omg.storage.sums import write_sums
 from omg.types import OmgError
 from tests.unit.single_copy import SingleCopyEnv
 
@@ -253,6 +254,7 @@ def edited(run: Path, to: Path, **changes: Any) -> Path:
     for path in to.glob("models/*/meta.json"):
         meta = {**json.loads(path.read_text()), **changes}
         path.write_text(json.dumps({k: v for k, v in meta.items() if v is not None}))
+        write_sums(path.parent)
     return to
 
 
