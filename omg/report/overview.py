@@ -8,7 +8,7 @@ from omg.report.data import ReportData
 from omg.report.html import Html, details, el, join, note, section
 from omg.report.methods import command_table, difference_table, shared_table
 
-Fact = tuple[str, str]
+NOT_SHOWN = ("started", "packages")  # of a session; packages one by one
 
 
 def header(data: ReportData) -> Html:
@@ -16,7 +16,11 @@ def header(data: ReportData) -> Html:
     toggle = el(
         "button", "Dark", type="button", id="theme", aria_pressed="false", title="Light or dark"
     )
-    facts = [el("div", el("dt", term), el("dd", value)) for term, value in _facts(data)]
+    facts = [
+        el("div", el("dt", term), el("dd", value, el("small", why) if why else None))
+        for term, value, *rest in _facts(data)
+        for why in (rest[0] if rest else "",)
+    ]
     return el(
         "header",
         el("div", el("p", "Report", class_="eyebrow"), toggle, class_="topline"),
@@ -47,8 +51,28 @@ def setup_section(data: ReportData) -> Html:
         if shared
         else details("Settings that differ from the defaults", difference_table(data)),
         details("Settings shared by all methods", shared) if shared else None,
+        _provenance(data),
         notes,
     )
+
+
+def _provenance(data: ReportData) -> Html | None:
+    """Versions and machines of all sessions of all runs, each value once."""
+    found: dict[str, dict[str, None]] = {}
+    for run in (*data.agents, *data.priors):
+        for session in run.sessions:
+            packages = session.get("packages")
+            flat = {
+                **{key: value for key, value in session.items() if key not in NOT_SHOWN},
+                **(packages if isinstance(packages, dict) else {}),
+            }
+            for key, value in flat.items():
+                shown = {True: "on", False: "off"}.get(value, str(value)) if value != "" else "-"
+                found.setdefault(str(key), {})[shown] = None
+    if not found:
+        return None
+    rows = [el("div", el("dt", key), el("dd", ", ".join(known))) for key, known in found.items()]
+    return details("What the runs were made with", el("dl", rows, class_="replay-facts"))
 
 
 def _lede(data: ReportData) -> str:
@@ -95,11 +119,12 @@ def _why_steps(data: ReportData) -> str:
     seats = last // t_max
     each = f" for each of {seats} seats" if seats > 1 else ""
     ended = ", and the round of all copies was finished" if last > seats * t_max else ""
-    return f" (t_max {t_max:,}{each}{ended})"
+    return f"t_max {t_max:,}{each}{ended}"
 
 
-def _facts(data: ReportData) -> list[Fact]:
-    facts: list[Fact] = []
+def _facts(data: ReportData) -> list[tuple[str, ...]]:
+    """Terms, values and, where it needs one, a reason."""
+    facts: list[tuple[str, ...]] = []
     if data.methods:
         facts.append(("Methods", str(len(data.methods))))
     if data.agents:
@@ -107,7 +132,7 @@ def _facts(data: ReportData) -> list[Fact]:
         facts.append(
             ("Seeds per method", _seeds(data).removesuffix(" seeds").removesuffix(" seed"))
         )
-        facts.append(("Steps per run", _steps(data).removesuffix(" steps") + _why_steps(data)))
+        facts.append(("Steps per run", _steps(data).removesuffix(" steps"), _why_steps(data)))
     for split, words in (("train", "Opponents, seen"), ("heldout", "Opponents, unseen")):
         count = sum(o.split == split for o in data.opponents)
         if count:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from omg.config.loader import read_yaml
 from omg.experiment.series import FILE, Curve, curves_of, read_records
+from omg.storage.files import RUN, read_json
 
 Role: TypeAlias = Literal["agent", "prior", "opponent"]
 
@@ -32,6 +33,7 @@ class RunRecord:
     env_steps: int
     seconds: float
     written: float  # when its metrics were last written, seconds since 1970
+    sessions: tuple[Mapping[str, Any], ...] = ()  # of run.json: start and continuations
 
 
 def final_accuracy(prior: RunRecord) -> float:
@@ -87,4 +89,11 @@ def read_run(path: Path, role: Role | None) -> RunRecord | None:
         env_steps=int(max(record["t_env"] for record in records)),
         seconds=float(records[-1].get("wall_s") or 0.0),
         written=metrics.stat().st_mtime,
+        sessions=_sessions(path / RUN),
     )
+
+
+def _sessions(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """What a run, and each of its continuations, was made with; nothing for older runs."""
+    found = read_json(path).get("sessions") if path.is_file() else None
+    return tuple(s for s in found if isinstance(s, dict)) if isinstance(found, list) else ()

@@ -37,7 +37,8 @@ def summary_table(found: Crossplay, metric: str) -> Table:
     """Mean and 95 % interval of a metric per method (rows), side and kind of line-up (columns)."""
     rows = [row for row in found.summaries() if row.metric == metric]
     cells = {(r.method, r.split, r.lineup): value_words(asdict(r)) for r in rows}
-    return _table(cells, f"{spoken(metric)}, mean and 95 % interval")
+    interval = " and 95 % interval" if any(row.mean_low is not None for row in rows) else ""
+    return _table(cells, f"{spoken(metric)}, mean{interval}")
 
 
 def permutation_table(found: Crossplay) -> Table:

@@ -296,8 +296,20 @@ def test_captions_say_what_was_run(tmp_path: Path) -> None:
 def test_the_steps_of_a_run_say_why_they_are_more_than_t_max(tmp_path: Path) -> None:
     records = [{"t_env": 120_064, "test_own_return_mean": 1.0}]
     write_run(tmp_path / "r", config_of("D3QN", 1, t_max=60_000), records)
-    words = "120,064 (t_max 60,000 for each of 2 seats, and the round of all copies was finished)"
-    assert words in page_of(tmp_path).text
+    text = page_of(tmp_path).text
+    assert "t_max 60,000 for each of 2 seats, and the round of all copies was finished" in text
+
+
+def test_the_page_says_what_the_runs_were_made_with(tmp_path: Path) -> None:
+    for seed, torch_version in ((1, "2.13.0"), (2, "2.14.0")):
+        run = tmp_path / f"r{seed}"
+        write_run(run, config_of("D3QN", seed), [{"t_env": 1, "test_own_return_mean": 1.0}])
+        session = {"omg": "0.1.0", "commit": "abc+changes", "packages": {"torch": torch_version}}
+        write_json(run / "run.json", {"id": "x", "sessions": [{**session, "kernels": False}, 7]})
+    text = page_of(tmp_path).text
+    made = text[text.index("What the runs were made with") :]
+    for words in ("abc+changes", "2.13.0, 2.14.0", "off"):
+        assert words in made
 
 
 def test_the_command_names_the_nearest_environment_config(tmp_path: Path) -> None:
