@@ -40,8 +40,12 @@ class RunFailedError(OmgError):
 def user_path(named: str | os.PathLike[str]) -> Path:
     """A path as users write it (`~/results`); one that cannot exist is refused."""
     text = os.fspath(named)
-    if "\0" in text or len(text) > 4000 or any(len(p.encode()) > 255 for p in text.split("/")):
-        raise OmgError(f"'{text[:60]}…' cannot be a path. Shorten it.")
+    if (
+        not text.isprintable()
+        or len(text) > 4000
+        or any(len(p.encode()) > 255 for p in text.split("/"))
+    ):
+        raise OmgError(f"{text[:60]!r} cannot be a path. Use a shorter one of letters and digits.")
     try:
         return Path(text).expanduser()
     except RuntimeError as error:

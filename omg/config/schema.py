@@ -40,6 +40,8 @@ LARGEST = 2**62  # more than a machine's integers is never meant
 Count = Annotated[Whole, Field(ge=1, le=LARGEST)]
 Steps = Annotated[Whole, Field(ge=0, le=LARGEST)]
 
+Width = Annotated[Whole, Field(ge=1, le=65_536)]  # of a network's layer
+
 
 def _printable(text: str) -> str:
     if not text.isprintable():
@@ -231,8 +233,8 @@ class PolicySection(Section):
     policy_model: Annotated[str, WEIGHTS]
     agent_args: Annotated[Keywords, WEIGHTS]
     agent_output_type: Annotated[Literal["q", "pi_logits"], WEIGHTS]
-    rnn_hidden_dim: Annotated[Count, WEIGHTS]
-    mlp_hidden_dims: Annotated[tuple[Count, ...], WEIGHTS] = Field(min_length=1)
+    rnn_hidden_dim: Annotated[Width, WEIGHTS]
+    mlp_hidden_dims: Annotated[tuple[Width, ...], WEIGHTS] = Field(min_length=1)
     dueling: Annotated[bool, WEIGHTS]
     obs_agent_id: Annotated[bool, WEIGHTS]
     obs_last_action: Annotated[bool, WEIGHTS]
@@ -268,7 +270,7 @@ class OpponentModelSection(Section):
     """What the learning agent infers about the others."""
 
     am_model: Annotated[str, PRIOR]
-    am_hidden_dim: Annotated[Count, PRIOR]
+    am_hidden_dim: Annotated[Width, PRIOR]
     am_lr: Positive
     am_args: Annotated[Keywords, PRIOR]
     oracle_kind: Literal["future", "target"]
@@ -277,16 +279,16 @@ class OpponentModelSection(Section):
     am_feature: Annotated[Literal["latent", "decoded", "both"], WEIGHTS]
     am_present: Annotated[bool, WEIGHTS]
     am_history: Annotated[bool, PRIOR]
-    liam_embed_dim: Annotated[Count, PRIOR]
+    liam_embed_dim: Annotated[Width, PRIOR]
     liam_action_weight: Annotated[Real, Field(ge=0)]
 
 
 class SubgoalSection(Section):
     """The subgoal model (`omg_am`) and its learner."""
 
-    subgoal_dim: Annotated[Count, PRIOR]
+    subgoal_dim: Annotated[Width, PRIOR]
     subgoal_inference: Annotated[Literal["cvae", "mlp"], WEIGHTS]
-    subgoal_horizon: Count
+    subgoal_horizon: Width
     subgoal_mode: Annotated[
         Literal["optimistic", "conservative", "random", "fixed"], BeforeValidator(_subgoal_mode)
     ]
@@ -318,9 +320,9 @@ class QLearningSection(Section):
     double_q: bool
     mixer: Annotated[str | None, BeforeValidator(_none)]
     mixer_args: Keywords
-    mixing_embed_dim: Count
+    mixing_embed_dim: Width
     hypernet_layers: Annotated[Whole, Field(ge=1, le=2)]
-    hypernet_embed: Count
+    hypernet_embed: Width
     target_update_interval: Count
     target_update_tau: Unit
     qtran_arch: Literal["qtran_paper", "coma_critic"]
@@ -333,7 +335,7 @@ class PolicyGradientSection(Section):
 
     critic: Annotated[str | None, BeforeValidator(_none)]
     critic_args: Keywords
-    critic_hidden_dims: tuple[Count, ...] = Field(min_length=1)
+    critic_hidden_dims: tuple[Width, ...] = Field(min_length=1)
     critic_lr: Positive
     critic_train_mode: Literal["batch", "seq"]
     td_lambda: Unit

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from omg.config.schema import Config
 from omg.config.team import check_team_size, parse_team
@@ -187,7 +188,7 @@ def _team_string_lineup(
 
 def _team_policy(config: Config, name: str, spec: EnvSpec, device: torch.device) -> Policy:
     """A frozen algorithm of a team with its weights."""
-    own = Config.model_validate({**config.as_dict(), **config.team_algs[name]})
+    own = _own_config(config, config.team_algs[name], name)
     folder = team_folder(config, name)
     inside = f"{name}/" if (folder / name / "agent.th").is_file() else ""
     if meta := read_meta(folder):
@@ -248,7 +249,7 @@ def frozen_policy(
             f"{who} does not fit this environment: {other_meaning(meaning, spec.obs_format)}. "
             "Use the env_args it was trained with, or other opponents."
         )
-    policy = _as_described(described, config=config, spec=spec, device=device)
+    policy = _as_described(described, config=config, spec=spec, device=device, who=who)
     if policy.inputs.dim != described["input_dim"]:
         raise OmgError(
             f"{who} was trained with inputs of width {described['input_dim']} "
@@ -267,13 +268,25 @@ def _check_model(policy: Policy, who: str) -> None:
         )
 
 
+def _own_config(config: Config, settings: Mapping[str, Any], who: str) -> Config:
+    """A frozen policy's settings; it plays and samples no batches."""
+    try:
+        return Config.model_validate({**config.as_dict(), **settings, "batch_size": 1})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(map(str, problem["loc"]))
+        raise OmgError(
+            f"{who} has {key}={str(problem['input'])[:60]}, which is not possible. Use another."
+        ) from error
+
+
 def _as_described(
-    described: Mapping[str, Any], *, config: Config, spec: EnvSpec, device: torch.device
+    described: Mapping[str, Any], *, config: Config, spec: EnvSpec, device: torch.device, who: str
 ) -> Policy:
     scale = float(described.get("scale", 1.0))
     settings = {key: described[key] for key in Config.model_fields.keys() & described.keys()}
     settings.setdefault("scale_inputs", scale != 1.0)
-    own = Config.model_validate({**config.as_dict(), **UNSAID, **settings})
+    own = _own_config(config, {**UNSAID, **settings}, who)
     return Policy(
         config=own,
         spec=spec,

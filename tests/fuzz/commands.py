@@ -20,7 +20,7 @@ from .judging import Judgement, files_of, judge
 from .world import SMALL, TASK, World
 
 Words: TypeAlias = list[str]
-KEYS = sorted(Config.model_fields)
+KEYS = sorted(Config.model_fields.keys() - {"debug"})  # which asks for tracebacks
 DEFAULTS = load(Arguments()).config
 PARTS = (
     *("", "x", "rnn", "mlp", "idv_rnn", "basic_mac", "multi_module_mac", "qmix", "vdn", "ac", "cv"),

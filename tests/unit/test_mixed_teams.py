@@ -777,3 +777,14 @@ def test_an_agent_that_learned_in_every_seat_may_be_a_member_without_having_shif
     rollout = make_rollout(beside(pool))
     assert rollout.mac.players() == [member.id]
     assert collect(rollout, 15)
+
+
+def test_the_batch_of_a_policy_learner_does_not_matter_to_its_frozen_opponents(
+    company: Path, tmp_path: Path
+) -> None:
+    pool = OpponentPool.create(tmp_path / "pool")
+    pool.add_run(company / "plain")
+    words = ["--config=ppo", f"--opponent_pool={pool.path}", "--batch_size=17", "--buffer_size=16"]
+    config = load_command_line(["--env-config=foraging", *words]).config
+    spec = make_batched("foraging", KEY, n_copies=1).spec
+    assert pool_lineup(config, spec, CPU, (pool, pool.members())).players is not None

@@ -67,7 +67,7 @@ def test_a_team_of_millions_is_refused() -> None:
             load_command_line([f"--config={team}", "--multi_algs", "--env-config=foraging"])
 
 
-@pytest.mark.parametrize("path", ["~nosuchuser/x", "a\0b", "x" * 300, "a/" * 3000])
+@pytest.mark.parametrize("path", ["~nosuchuser/x", "a\0b", "\x7fx", "x" * 300, "a/" * 3000])
 def test_a_path_that_cannot_exist_is_refused(path: str) -> None:
     with pytest.raises(OmgError, match=r"no such user|cannot be a path"):
         user_path(path)
@@ -106,3 +106,9 @@ def test_what_no_machine_can_hold_is_refused_with_both_sizes(key: str) -> None:
     spec = make_batched("foraging", {"key": "Foraging-5x5-2p-1f-v3"}, n_copies=1).spec
     with pytest.raises(OmgError, match=rf"{key}=1000000000 asks for .* GiB.* can have .* GiB"):
         check_memory(config, runner_of(config), spec)
+
+
+def test_a_width_that_no_network_has_is_refused() -> None:
+    for key in ("subgoal_dim", "rnn_hidden_dim", "mixing_embed_dim"):
+        with pytest.raises(OmgError, match="less than or equal to 65536"):
+            load_command_line(["--config=iql_omg", "--env-config=foraging", f"--{key}={2**61}"])
