@@ -96,10 +96,15 @@ def _words_of(error: BaseException) -> str:
 
 def _own_code(error: Exception) -> str:
     """The last line of the user's own code on the way to an error, if there is any."""
+    from omg.registry import EXTRAS  # slow to import
+
     ours = str(Path(__file__).parents[1])
     foreign = (ours, sys.prefix, sys.base_prefix, "<")
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(foreign)]
+    if not own and frames:  # a game of another package, e.g. with arguments it does not check
+        package = frames[-1].filename.partition("site-packages/")[2].partition("/")[0]
+        own = [frames[-1]] if package in EXTRAS or package in ("gymnasium", "smac") else []
     return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
 
 
