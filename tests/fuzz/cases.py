@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(ABC):
     """One trial, which follows from the seed and its number."""
 
     kind: str
@@ -41,9 +42,9 @@ class Case:
         """The stream that everything of this case is drawn from."""
         return Random(f"{self.seed}/{self.id}")
 
+    @abstractmethod
     def start(self, world: World, place: Path) -> Started:
         """Prepare `place`, an empty folder, and say what is to be run there."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
