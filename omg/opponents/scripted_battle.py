@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from omg.envs.battle.args import BattleArgs
 from omg.envs.battle.maps import SIDE
+from omg.envs.battle.reading import read_units
 from omg.envs.battle.rules import MOVES, SHOOT_RANGE, Rules
 from omg.envs.battle.units import HEAL
 from omg.envs.sc2.args import PLAIN_ACTIONS
@@ -61,7 +62,13 @@ class Scene:
 
     @property
     def attackable(self) -> BoolArray:
-        """Whom the row's unit may attack, [R, M]."""
+        """Whom the row's unit can attack, as the places tell, [R, M]."""
+        found: BoolArray = self.gaps <= SHOOT_RANGE
+        return found
+
+    @property
+    def allowed(self) -> BoolArray:
+        """Whom it may attack by its mask, which is the same but for rounding, [R, M]."""
         return self.avail[:, PLAIN_ACTIONS : PLAIN_ACTIONS + self.other.shape[1]]
 
     @property
@@ -81,54 +88,26 @@ def distance(points: Numbers, others: Numbers) -> Numbers:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Board:
-    """The rules of the battle, and where the numbers of a unit stand in the state."""
-
-    rules: Rules
-
-    def read(self, state: FloatArray, seats: IntArray, avail: BoolArray, side: int) -> Scene:
-        """The scene of rows of one side, from states [R, S]."""
-        rules = self.rules
-        life, place, waits = self._units(state)
-        ours, theirs = slice(0, rules.n_allies), slice(rules.n_allies, None)
-        own, other = (ours, theirs) if side == 0 else (theirs, ours)
-        full = (rules.full_health + rules.full_shield)[own]
-        return Scene(
-            seats=seats - (rules.n_allies if side else 0),
-            own=place[:, own],
-            other=place[:, other],
-            own_life=life[:, own],
-            other_life=life[:, other],
-            own_full=np.broadcast_to(full, life[:, own].shape),
-            cooldown=waits[np.arange(len(state)), seats],
-            reach=rules.reach[other].T[seats],
-            avail=avail,
-        )
-
-    def _units(self, state: FloatArray) -> tuple[Numbers, Numbers, Numbers]:
-        """Life [R, U], places [R, U, 2] and cooldowns in ticks [R, U]."""
-        rules = self.rules
-        if state.ndim != 2 or state.shape[1] != rules.state_dim:
-            raise ValueError(f"States must be [R, {rules.state_dim}], not {state.shape}.")
-        size, n = rules.n_allies * rules.ally_width, len(state)
-        ours = state[:, :size].reshape(n, rules.n_allies, -1)
-        theirs = state[:, size : rules.units_width].reshape(n, rules.n_enemies, -1)
-        shown = [(ours, True), (theirs, rules.both)]
-        life, places, waits = [], [], []
-        for index, (block, has_cooldown) in enumerate(shown):
-            units = slice(0, rules.n_allies) if index == 0 else slice(rules.n_allies, None)
-            at = 1 + has_cooldown
-            total = block[..., 0] * rules.full_health[units]
-            if rules.state_shields[index]:
-                total = total + block[..., at + 2] * rules.full_shield[units]
-            alive = block[..., 0] > 0
-            life.append(np.where(alive, total, np.float32(0)))
-            scale = np.array(rules.extent, np.float32)
-            places.append(block[..., at : at + 2] * scale + np.float32(SIDE / 2))
-            wait = block[..., 1] * rules.cooldown_scale[units] if has_cooldown else total * 0
-            waits.append(wait)
-        return np.concatenate(life, 1), np.concatenate(places, 1), np.concatenate(waits, 1)
+def read_scene(
+    rules: Rules, state: FloatArray, seats: IntArray, avail: BoolArray, side: int
+) -> Scene:
+    """The scene of rows of one side, from states [R, S]."""
+    units = read_units(rules, state)
+    life = units.life(rules)
+    ours, theirs = slice(0, rules.n_allies), slice(rules.n_allies, None)
+    own, other = (ours, theirs) if side == 0 else (theirs, ours)
+    full = (rules.full_health + rules.full_shield)[own]
+    return Scene(
+        seats=seats - (rules.n_allies if side else 0),
+        own=units.place[:, own],
+        other=units.place[:, other],
+        own_life=life[:, own],
+        other_life=life[:, other],
+        own_full=np.broadcast_to(full, life[:, own].shape),
+        cooldown=units.waits[np.arange(len(state)), seats],
+        reach=rules.reach[other].T[seats],
+        avail=avail,
+    )
 
 
 # --- what a script wants ---------------------------------------------------------------------
@@ -279,10 +258,10 @@ def _walk(scene: Scene, way: Numbers, side: int) -> IntArray:
 def _act(scene: Scene, wish: Wish, side: int) -> IntArray:
     """Attack the target, or another in range if it is out of it, or walk."""
     rows = np.arange(len(scene.seats))
-    able = scene.attackable[rows, wish.target]
+    able = scene.allowed[rows, wish.target]
     to_target = scene.other[rows, wish.target] - scene.place
     action = np.where(able, wish.target + PLAIN_ACTIONS, _walk(scene, to_target, side))
-    standby = np.where(scene.attackable, scene.gaps, FAR)
+    standby = np.where(scene.allowed, scene.gaps, FAR)
     in_range = standby.min(axis=1) < FAR
     instead = np.where(in_range, standby.argmin(axis=1) + PLAIN_ACTIONS, STOP)
     action = np.where(wish.stays & ~able, instead, action)
@@ -313,17 +292,16 @@ def _decide(
     state: FloatArray,
     seats: IntArray,
     avail: BoolArray,
-    board: Board,
+    rules: Rules,
 ) -> tuple[IntArray, Numbers]:
     """Actions [R], and the places [R, 2] that rows are after."""
-    rules = board.rules
     actions = np.full(len(seats), STOP)
     places = np.zeros((len(seats), 2), np.float32)
     for side in (0, 1):
         at = ((seats >= rules.n_allies) == bool(side)).nonzero()[0]
         if not at.size:
             continue
-        scene = board.read(state[at], seats[at], avail[at], side)
+        scene = read_scene(rules, state[at], seats[at], avail[at], side)
         heals = (rules.weapon == HEAL)[rules.n_allies :] if side else rules.weapon == HEAL
         heals = heals[: scene.own.shape[1]]
         for number in np.unique(members[at]).tolist():
@@ -358,7 +336,7 @@ def act_together(
     avail: BoolArray,
     memory: IntArray,
     rng: np.random.Generator,
-    board: Board,
+    board: Rules,
 ) -> tuple[IntArray, IntArray]:
     """Actions [R] and the memory for the next step, of rows played by scripts[members[row]].
 
@@ -379,12 +357,12 @@ def headings(
     state: FloatArray,
     seats: IntArray,
     memory: IntArray,
-    board: Board,
+    board: Rules,
 ) -> FloatArray:
     """Where each row heads to, as features of an agent [R, W]: its own with another place."""
-    rules = board.rules
+    rules = board
     idle = np.zeros((len(seats), rules.n_actions), np.bool_)
-    _, places = _decide(scripts, members, state, seats, idle, board)
+    _, places = _decide(scripts, members, state, seats, idle, rules)
     width = rules.ally_width
     columns = seats[:, None] * width + np.arange(width)
     found = np.take_along_axis(state, columns, 1).astype(np.float32)
@@ -392,7 +370,7 @@ def headings(
     return found
 
 
-def board_of(env_args: Mapping[str, Any]) -> Board:
+def board_of(env_args: Mapping[str, Any]) -> Rules:
     """What players have to know of the game, from a run's env_args."""
     args = BattleArgs.parse(env_args)
     if args.obs_instead_of_state:
@@ -400,7 +378,7 @@ def board_of(env_args: Mapping[str, Any]) -> Board:
             "Scripted soldiers read the state, which env_args.obs_instead_of_state=true takes "
             "away. Set it to false, or use trained opponents."
         )
-    return Board(Rules(args))
+    return Rules(args)
 
 
 def make_script(name: str, *, noise: float = 0.0) -> Script[Kind]:

@@ -3,16 +3,20 @@ masks and reward, without StarCraft II."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from omg.envs.battle.args import BattleArgs
 from omg.envs.battle.field import Outcome, Seen
+from omg.envs.battle.frames import BattleFrame, frames_of
 from omg.envs.battle.kernel import KernelBattles, battle_kernel
-from omg.envs.battle.maps import BATTLES
+from omg.envs.battle.maps import BATTLES, SIDE
 from omg.envs.battle.reference import ReferenceBattles
+from omg.envs.battle.render import BattlePictures
 from omg.envs.battle.rules import MOVES, SHOOT_RANGE, Rules
 from omg.envs.battle.units import HEAL
 from omg.envs.contract import NativeEnv
@@ -52,6 +56,7 @@ class BattleEnv(NativeEnv):
             self._battles = ReferenceBattles(rules, n_copies)
         else:
             self._battles = KernelBattles(kernel, rules, n_copies)
+        self.pictures = BattlePictures(rules)
         # The counters are the simulator's.
         self._steps, self._episode = self._battles.steps, self._battles.episodes
         self._avail = np.zeros((n_copies, rules.n_seats, rules.n_actions), np.bool_)
@@ -138,7 +143,7 @@ class BattleEnv(NativeEnv):
                 field.x[copy, unit] - field.x[copy, seat], field.y[copy, unit] - field.y[copy, seat]
             )
         )
-        return f"{whom} is {gap:.1f} away, more than {SHOOT_RANGE:g}"
+        return f"{whom} is {gap:.2f} away, more than {SHOOT_RANGE:g}"
 
     def snapshot(self) -> Snapshot:
         """Counters and the running battles; those to come follow from the counters."""
@@ -158,6 +163,68 @@ class BattleEnv(NativeEnv):
         self._steps[:] = snapshot["steps"]
         self.field.restore(snapshot)
         return self.observe()
+
+    def set_layout(
+        self,
+        copy: int,
+        *,
+        places: Sequence[Sequence[float]],
+        health: Sequence[float] | None = None,
+        shield: Sequence[float] | None = None,
+        cooldown: Sequence[int] | None = None,
+        step: int = 0,
+    ) -> Observation:
+        """Put one copy into a given situation: (x, y) of every unit, ours first; health (0: dead)
+        and shields are full, weapons ready, unless they are given."""
+        self._require_reset()
+        rules, field = self.rules, self.field
+        found = np.asarray(places, np.float32)
+        if found.shape != (rules.n_units, 2) or not ((found >= 0) & (found < SIDE)).all():
+            raise OmgError(
+                f"`places` must be (x, y) from 0 to {SIDE} for each of {rules.n_units} units."
+            )
+        values = {
+            "health": (health, rules.full_health),
+            "shield": (shield, rules.full_shield),
+            "cooldown": (cooldown, np.zeros(rules.n_units)),
+        }
+        for name, (given, full) in values.items():
+            array = np.asarray(full if given is None else given)
+            if array.shape != (rules.n_units,):
+                raise OmgError(f"`{name}` must have a number for each of {rules.n_units} units.")
+            getattr(field, name)[copy] = array
+        if not 0 <= step < rules.limit:
+            raise OmgError(f"`step` is {step}. Choose one from 0 to {rules.limit - 1}.")
+        field.x[copy], field.y[copy] = found.T
+        field.shield[copy][field.health[copy] <= 0] = 0
+        field.target[copy], field.last[copy] = -1, -1
+        for name in ("peace", "burst", "moving", "ticks"):
+            getattr(field, name)[copy] = 0
+        self._steps[copy] = step
+        return self.observe()
+
+    def frame(self, copy: int = 0) -> BattleFrame:
+        """The situation of one copy, for pictures."""
+        state = self._battles.view(np.array([copy])).state
+        nothing = np.zeros((0, 1), np.float32)
+        return frames_of(self.rules, state, nothing, first_step=int(self._steps[copy]))[0]
+
+    def frames(self, states: FloatArray, rewards: FloatArray) -> list[BattleFrame]:
+        """An episode's frames from its states [T + 1, S] and rewards [T, N] or [T, 1]."""
+        return frames_of(self.rules, states, rewards)
+
+    def render(self, copy: int = 0) -> NDArray[np.uint8]:
+        """An RGB picture of one copy."""
+        return self.pictures.to_rgb(self.frame(copy))
+
+    def draw_episode(self, stem: Path, states: FloatArray, rewards: FloatArray) -> list[Path]:
+        """Write an episode, states [T + 1, S] and rewards [T, N], as moving SVG and GIF."""
+        frames = self.frames(states, rewards)
+        pictures = BattlePictures(self.rules, frames)
+        svg, gif = stem.with_suffix(".svg"), stem.with_suffix(".gif")
+        svg.write_text(pictures.to_animated_svg(frames), encoding="utf-8")
+        pictures.write_gif(gif, frames)
+        return [svg, gif]
 
     def close(self) -> None:
         """End the simulator's threads."""
