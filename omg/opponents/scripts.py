@@ -14,9 +14,9 @@ from omg.types import BoolArray, FloatArray, IntArray, OmgError
 
 # Adding the players of another environment: one line.
 _MODULES = {
-    "battle": "omg.opponents.scripted_battle",
     "foraging": "omg.opponents.scripted_foraging",
     "predator_prey": "omg.opponents.scripted_predator_prey",
+    "battle": "omg.opponents.scripted_battle",
 }
 
 
