@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from omg.components.trajectories import SeatOrder
+from omg.learners.base import restore, state_of
 from omg.learners.moa_buffer import MoaBuffer, MoaRows
 from omg.learners.moa_training import MoaTraining, PairTraining, mini_batches
 from omg.learners.model_training import Lesson
@@ -146,10 +147,10 @@ def test_a_dictionary_that_is_no_whole_episode_is_refused(
 
 
 def test_an_update_empties_what_it_learned_from_and_leaves_the_rest() -> None:
-    training = training_of("--moa_min_size=30", one=True)
+    training = training_of("--moa_min_size=15", one=True)
     lesson = give(training, random_walks(6), [0, 0, 0, 0, 0, 1])
     before = training.pairs.buffer.sizes().tolist()
-    assert min(before[:2]) >= 30 > max(before[2:4]) > 0
+    assert min(before[:2]) >= 15 > max(before[2:4]) > 0
     metrics = training.finish(lesson)
     assert {"moa_loss", "moa_accuracy"} == set(metrics)
     assert training.pairs.buffer.sizes().tolist() == [0, 0, *before[2:4], 0, 0]
@@ -240,8 +241,6 @@ def test_a_pass_shows_every_row_once_to_its_own_pair(
 def test_the_buffer_survives_a_resume_exactly() -> None:
     old, new = training_of(one=True), training_of(one=True)
     give(old, random_walks(4), [0, 1, 2, 0])
-    from omg.learners.base import restore, state_of
-
     restore(new.saved(), stored(state_of(old.saved())))
     mine, theirs = old.pairs.buffer.rows, new.pairs.buffer.rows
     assert mine is not None
