@@ -44,9 +44,11 @@ def mini_batches(
 ) -> Iterator[MiniBatch]:
     """One pass: the rows of every pair in a random order of its own, `size` at a time, the last
     ones too. `owner` [n] is each row's pair, ascending. Pairs with few rows finish early."""
-    keys = torch.rand(len(owner), generator=generator, dtype=torch.float64).to(owner.device)
-    order = torch.argsort(owner + keys)
     counts = torch.bincount(owner, minlength=n_pairs)
+    order = torch.arange(len(owner), device=owner.device)
+    if int(counts.max()) > size:  # else one batch holds all of a pair, in whatever order
+        keys = torch.rand(len(owner), generator=generator, dtype=torch.float64)
+        order = torch.argsort(owner + keys.to(owner.device))
     rank = torch.arange(len(owner), device=owner.device) - (counts.cumsum(0) - counts)[owner]
     for step in range(-(-int(counts.max()) // size)):
         inside = (rank >= step * size) & (rank < (step + 1) * size)

@@ -47,9 +47,9 @@ from omg.envs.registry import make_batched
 from omg.experiment.output import read_metrics
 from omg.functional import gaussian_kl
 from omg.learners import LEARNERS
+from omg.learners.am_learner import ModelLearner
 from omg.learners.base import Learner, Progress
 from omg.learners.q_learner import OMGLearner, QLearner
-from omg.learners.subgoal_training import PriorLearner
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.opponents.pool import OpponentPool
 from omg.policies.inputs import ModelRowBuilder
@@ -221,7 +221,7 @@ def test_4_with_the_state_as_observation_the_prior_learns_from_every_filled_slot
     words = workshop.odd(*SUBGOALS, "--obs_is_state", f"--subgoal_source={source}")
     rollout = seated([*words, "--learner=am_learner"])
     learner, mac = learner_of(rollout), mac_of(rollout)
-    assert isinstance(learner, PriorLearner)
+    assert isinstance(learner, ModelLearner)
     assert isinstance(mac.model, SubgoalModel)
     batch = unequal(rollout)
     played = mac.trajectories(batch)
