@@ -18,7 +18,7 @@ from omg.policies.policy import check_options
 from omg.runners import RUNNERS
 from omg.runners.assembly import Runner
 from omg.storage.models import find_model_folder
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec, OmgError, human_bytes
 
 
 def sanity_check(config: Config) -> None:
@@ -91,8 +91,8 @@ def check_memory(config: Config, runner: Runner, spec: EnvSpec) -> None:
         asked = count * (spec.episode_limit + 1) * scheme.bytes_per_step()
         if asked > there:
             raise OmgError(
-                f"{key}={count} asks for {asked / 2**30:,.1f} GiB (episodes of up to "
-                f"{spec.episode_limit} steps), and this process can have {there / 2**30:,.1f} GiB. "
+                f"{key}={count} asks for {human_bytes(asked)} (episodes of up to "
+                f"{spec.episode_limit} steps), and this process can have {human_bytes(there)}. "
                 f"Lower {key}."
             )
 
