@@ -29,7 +29,16 @@ from omg.envs.spawned import (
     prepare_child,
     shared_memory,
 )
-from omg.types import EnvSpec, Observation, OmgError, RunFailedError, Snapshot, TimeStep
+from omg.types import (
+    BoolArray,
+    EnvSpec,
+    FinalObservation,
+    Observation,
+    OmgError,
+    RunFailedError,
+    Snapshot,
+    TimeStep,
+)
 
 
 class SharedArrays:
@@ -53,6 +62,11 @@ class SharedArrays:
             "final_state": (state, np.float32),
             "final_avail": (avail, np.bool_),
         }
+        seats = (n, spec.n_agents)
+        if spec.leavers:
+            layout |= {"alive": (seats, np.bool_), "final_alive": (seats, np.bool_)}
+        if spec.goals:
+            layout["reached"] = (seats, np.int64)
         sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in layout.values()]
         starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)]).tolist()
         self._memory = shared_memory(
@@ -152,6 +166,10 @@ class Host:
             arrays["final_obs"][:ended] = step.final.obs
             arrays["final_state"][:ended] = step.final.state
             arrays["final_avail"][:ended] = step.final.avail
+            if self._env.spec.leavers:
+                arrays["final_alive"][:ended] = _present(step.final)
+        if self._env.spec.goals:
+            arrays["reached"][...] = -1 if step.reached is None else step.reached
         return ended, step.dropped.tolist()
 
     def close(self) -> None:
@@ -167,6 +185,12 @@ class Host:
         self._arrays["obs"][...] = view.obs
         self._arrays["state"][...] = view.state
         self._arrays["avail"][...] = view.avail
+        if self._env.spec.leavers:
+            self._arrays["alive"][...] = _present(view)
+
+
+def _present(view: Observation | TimeStep | FinalObservation) -> BoolArray | bool:
+    return True if view.alive is None else view.alive
 
 
 def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -> None:
