@@ -36,13 +36,6 @@ def trusting(words: Sequence[str]) -> list[str]:
     return [word for word in words if word not in asked]
 
 
-def run(debug: bool, action: Callable[[], Any]) -> int:
-    """Do what a command is for; the exit code. The user's own parts are found by import path."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    return report_errors(debug, action)
-
-
 def report_errors(debug: bool, action: Callable[[], Any]) -> int:
     """Do something; bad input and failures become sentences and exit codes."""
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from omg.cli.errors import run, trusting, wants_debug
+from omg.cli.errors import report_errors, trusting, wants_debug
 
 if TYPE_CHECKING:
     from omg.config.schema import Config
@@ -25,7 +25,7 @@ def main(words: Sequence[str]) -> int:
     if not words or "--help" in words or "-h" in words:
         print(usage(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
-    return run(wants_debug(words), lambda: train(trusting(words)))
+    return report_errors(wants_debug(words), lambda: train(trusting(words)))
 
 
 def train(words: Sequence[str]) -> RunResult:
