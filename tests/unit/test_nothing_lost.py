@@ -61,6 +61,32 @@ def files_of(run: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in run.rglob("*") if p.is_file()}
 
 
+# --- links ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
+def test_a_link_in_a_received_run_does_not_lead_to_a_file_that_is_changed(
+    runs: Path, name: str
+) -> None:
+    mine = runs / "mine"
+    mine.write_text("precious")
+    (runs / "qmix" / name).unlink(missing_ok=True)
+    (runs / "qmix" / name).symlink_to(mine)
+    with pytest.raises(omg.OmgError, match=f"{name} is a link"):
+        omg.train(resume=runs / "qmix", t_max=48)
+    assert mine.read_text() == "precious"
+
+
+def test_a_link_in_a_received_pool_does_not_lead_to_a_file_that_is_changed(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    pool = omg.Pool.create(tmp_path / "pool")
+    (pool.path / ".pool.lock").symlink_to(mine)
+    with pytest.raises(omg.OmgError, match=r"\.pool\.lock is a link"):
+        pool.add_script("random", env="foraging")
+    assert mine.read_text() == "precious"
+
+
 # --- resume states -------------------------------------------------------------------------------
 
 
