@@ -246,8 +246,8 @@ def _shares(data: ReportData) -> Html | None:
         return None
     over_training = "over training (k = 1 at the bottom, strongest), and " * any_over
     caption = (
-        f"How many steps ahead the selected subgoal lies: {over_training}at the end. Means over seeds. Mostly k = 1 means that the selector looks "
-        "hardly ahead."
+        f"How many steps ahead the selected subgoal lies: {over_training}at the end. Means over "
+        "seeds. Mostly k = 1 means that the selector looks hardly ahead."
     )
     return figure(blocks, caption)
 

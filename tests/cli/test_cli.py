@@ -534,6 +534,13 @@ def test_a_full_disk_fails_the_run_in_one_sentence(call: Any, tmp_path: Path) ->
         (RunFailedError("Gone."), 1, "omg: Gone."),
         (KeyboardInterrupt(), 130, "omg: interrupted."),
         (ZeroDivisionError("division by zero"), 1, "omg: ZeroDivisionError: division by zero."),
+        (
+            RuntimeError(
+                "alloc_cpu.cpp: can't allocate memory: you tried to allocate 43200000000 bytes"
+            ),
+            1,
+            "omg: there is not enough memory (40.2 GiB at once, and this process can have ",
+        ),
     ],
 )
 def test_every_kind_of_failure_has_its_exit_code(
