@@ -109,7 +109,8 @@ def draw_curves(
     axes.set_ylabel(spoken_log(metric))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="best")
+    # Above the curves: names that say what differs are long.
+    figure.legend(frameon=False, loc="outside upper left")
     try:
         with writing(out):
             out.parent.mkdir(parents=True, exist_ok=True)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from omg.config.loader import masked, without_secrets
 from omg.config.schema import Config
-from omg.experiment.provenance import PACKAGES, version_of
+from omg.experiment.provenance import PACKAGES, our_sources, requirements, version_of
 from omg.experiment.run import Run, RunResult
 from omg.types import OmgError, user_path
 
 
-def go_recorded(run: Run, state: Mapping[str, Any] | None) -> RunResult:
-    """`run.go(state)` as an experiment of Sacred."""
+def go_recorded(run: Run) -> RunResult:
+    """`run.go()` as an experiment of Sacred."""
     config = run.config
     root = user_path(config.local_results_path) / "sacred"
     mongo_url = config.mongo_url or os.environ.get("OMG_MONGO_URL", "")
@@ -29,7 +28,7 @@ def go_recorded(run: Run, state: Mapping[str, Any] | None) -> RunResult:
         if mongo_url:
             notes["mongo"] = f"{masked(mongo_url)}, database {config.db_name}"
         _run.info["run_folder"] = str(run.folder.path)
-        outcome.append(run.go(state, sinks=(_run.log_scalar,), notes=notes))
+        outcome.append(run.go(sinks=(_run.log_scalar,), notes=notes))
         return outcome[0].metrics.get("test_return_mean")
 
     experiment.main(my_main)
@@ -42,6 +41,7 @@ def _experiment(config: Config, root: Path, mongo_url: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sacred import SETTINGS, Experiment
+        from sacred.dependencies import Source, get_digest
         from sacred.observers import FileStorageObserver
     SETTINGS["CAPTURE_MODE"] = "no"
     SETTINGS["CONFIG"]["READ_ONLY_CONFIG"] = False
@@ -51,9 +51,9 @@ def _experiment(config: Config, root: Path, mongo_url: str) -> Any:
     experiment.observers.append(FileStorageObserver(root))
     if mongo_url:
         experiment.observers.append(_mongo(mongo_url, config.db_name))
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):  # Sacred itself finds a few
-        experiment.add_source_file(str(path))
-    for name in PACKAGES:
+    for path in our_sources():  # Sacred itself finds a few, and takes only Python by name
+        experiment.sources.add(Source(str(path), get_digest(str(path)), None, None, None))
+    for name in sorted({*PACKAGES, *requirements()}):
         if found := version_of(name):
             experiment.add_package_dependency(name, found.partition("+")[0])
     experiment.add_config(without_secrets(config))

@@ -87,8 +87,9 @@ def execute(config: Config, resumed: RunFolder | None = None) -> RunResult:
         remove_leftovers(folder.path)
         # Everything that can be refused is refused before Sacred records a run.
         with Run(config, folder) as run:
-            state = folder.load_resume() if resumed else None
-            return go_recorded(run, state) if config.use_sacred else run.go(state)
+            if resumed:
+                run.continue_from(folder.load_resume())
+            return go_recorded(run) if config.use_sacred else run.go()
     except SystemExit as stop:
         raise RunFailedError(
             f"The environment ended the program (SystemExit {stop.code}) instead of the episode. "

@@ -188,7 +188,7 @@ def load_tensors(
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
-        raise OmgError(f"{path} does not exist. Check checkpoint_path and load_step.") from error
+        raise OmgError(f"{path} does not exist. {advice}") from error
     except (PermissionError, IsADirectoryError) as error:
         raise OmgError(f"{path} cannot be read: {error.strerror}. {advice}") from error
     except Exception as error:  # damaged bytes make torch raise nearly anything
