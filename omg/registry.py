@@ -66,19 +66,22 @@ TRUSTED = "OMG_TRUST"
 def trust(*targets: str) -> None:
     """Let saved runs and pools name these modules ("module" or "module:Class"). Whatever the
     command line or the program itself names is trusted anyway."""
-    known = [name for name in os.environ.get(TRUSTED, "").split(",") if name]
+    known = trusted_modules()
     new = [target.partition(":")[0].strip() for target in targets]
     os.environ[TRUSTED] = ",".join(dict.fromkeys([*known, *filter(None, new)]))
+
+
+def trusted_modules() -> list[str]:
+    """Modules outside omg that the command line or the program has named."""
+    return [name for name in os.environ.get(TRUSTED, "").split(",") if name]
 
 
 def check_trusted(target: str) -> None:
     """Refuse to import what only a saved file names: importing a module runs its code. A module
     that the program has imported itself is not refused."""
     module = target.partition(":")[0]
-    trusted = ["omg", *os.environ.get(TRUSTED, "").split(",")]
-    if module in sys.modules or any(
-        f"{module}.".startswith(f"{name}.") for name in trusted if name
-    ):
+    trusted = ["omg", *trusted_modules()]
+    if module in sys.modules or any(f"{module}.".startswith(f"{name}.") for name in trusted):
         return
     raise OmgError(
         f"'{target}' is code outside omg that a saved file names, and loading it would run it. If "
