@@ -70,6 +70,13 @@ def _check_effect(config: Config) -> None:
         raise _no_effect(config, "mongo_url", "is where Sacred records to, and use_sacred=false")
     if CONTROLLERS[config.mac].models:
         return
+    if config.multi_algs and config.team:
+        raise OmgError(
+            f"{config.train_alg} is the learning algorithm of the team {config.team}, and it "
+            f"trains whole teams (mac={config.mac}), not one seat. Let one learn that does "
+            "(--train_alg=iql_am, d3qn, ppo_am …), or give --mac=multi_module_mac and a learner of "
+            "one seat (--learner=q_learner_4am or ppo_learner_4am)."
+        )
     for key in ("is_agent_shift", "agent_shift", "init_param_path", "multi_algs", "team"):
         if getattr(config, key) and not (key == "init_param_path" and config.multi_algs):
             raise _no_effect(config, key, f"is for one agent among others, not mac={config.mac}")
