@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import warnings
@@ -31,6 +32,7 @@ def go_recorded(run: Run) -> RunResult:
         outcome.append(run.go(sinks=(_run.log_scalar,), notes=notes))
         return outcome[0].metrics.get("test_return_mean")
 
+    _drop_incomplete(root / "_sources")
     experiment.main(my_main)
     experiment.run()
     return outcome[0]
@@ -58,6 +60,14 @@ def _experiment(config: Config, root: Path, mongo_url: str) -> Any:
             experiment.add_package_dependency(name, found.partition("+")[0])
     experiment.add_config(without_secrets(config))
     return experiment
+
+
+def _drop_incomplete(sources: Path) -> None:
+    """Remove copies of sources that a full disk cut off: Sacred takes a file for whole by its
+    name, which ends in the sum of its content."""
+    for path in sources.glob("*_*"):
+        if hashlib.md5(path.read_bytes()).hexdigest() != path.stem.rpartition("_")[2]:
+            path.unlink()
 
 
 def _mongo(url: str, db_name: str) -> Any:
