@@ -67,9 +67,14 @@ TRUSTED = "OMG_TRUST"
 def trust(*targets: str) -> None:
     """Let saved runs and pools name these modules ("module" or "module:Class"). Whatever the
     command line or the program itself names is trusted anyway."""
-    known = [name for name in os.environ.get(TRUSTED, "").split(",") if name]
+    known = trusted_modules()
     new = [target.partition(":")[0].strip() for target in targets]
     os.environ[TRUSTED] = ",".join(dict.fromkeys([*known, *filter(None, new)]))
+
+
+def trusted_modules() -> list[str]:
+    """Modules outside omg that the command line or the program has named."""
+    return [name for name in os.environ.get(TRUSTED, "").split(",") if name]
 
 
 def check_trusted(target: str) -> None:
@@ -78,8 +83,7 @@ def check_trusted(target: str) -> None:
     module = target.partition(":")[0]
     if module in sys.modules or module.partition(".")[0] == "omg":
         return
-    trusted = filter(None, os.environ.get(TRUSTED, "").split(","))
-    if any(f"{module}.".startswith(f"{name}.") for name in trusted):
+    if any(f"{module}.".startswith(f"{name}.") for name in trusted_modules()):
         _search_current_folder()
         return
     raise OmgError(

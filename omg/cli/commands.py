@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from omg.cli.errors import report_errors, trusting, wants_debug
+from omg.cli.errors import run, trusting, wants_debug
 
 # Settings of a command that takes configuration keys: --key=value … with a.b=c …
 FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -45,7 +45,8 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         invoke = super().invoke
-        raise typer.Exit(report_errors(ctx.meta[DEBUG], lambda: invoke(ctx)))
+        computes = self.name != "doctor"  # which tells what is wrong with the machine
+        raise typer.Exit(run(ctx.meta[DEBUG], lambda: invoke(ctx), computes=computes))
 
 
 class Group(TyperGroup):

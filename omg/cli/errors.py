@@ -14,6 +14,7 @@ import typer
 
 from omg.cli.console import printable
 
+LEAST_MEMORY = 700 << 20  # bytes; torch cannot be loaded with less than about 650 MiB
 # A word of a message that nobody reads to its end, e.g. a value of 6,000 digits.
 TOO_LONG = re.compile(r"\S{400,}")
 NO_MEMORY = re.compile("(can't|cannot|not enough|unable to) (allocate )?memory|bad_alloc", re.I)
@@ -35,6 +36,25 @@ def trusting(words: Sequence[str]) -> list[str]:
 
         trust(*(word.partition("=")[2] for word in asked))
     return [word for word in words if word not in asked]
+
+
+def run(debug: bool, action: Callable[[], Any], *, computes: bool = True) -> int:
+    """Do what a command is for; the exit code."""
+    allowed = _memory_limit()
+    if computes and allowed < LEAST_MEMORY:
+        advice = f"Allow at least {LEAST_MEMORY >> 20} MiB"
+        return _tell(f"this process may have {allowed >> 20} MiB (ulimit -v). {advice}.", 1)
+    return report_errors(debug, action)
+
+
+def _memory_limit() -> int:
+    """Bytes that this process may have. With too few of them torch ends it without a word."""
+    try:
+        import resource
+    except ImportError:  # not Unix
+        return sys.maxsize
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def report_errors(debug: bool, action: Callable[[], Any]) -> int:

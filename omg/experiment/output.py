@@ -130,15 +130,6 @@ def return_names(values: Mapping[str, float], prefix: str = "") -> list[tuple[st
     return []
 
 
-def human_bytes(count: float) -> str:
-    """1536 -> '1.5 KiB'."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")
-
-
 class RunConsole:
     """Header, progress and closing lines of a run."""
 

@@ -20,7 +20,7 @@ from omg.envs import BatchedEnv, make_batched
 from omg.envs.registry import environment_versions
 from omg.experiment.checks import check_memory, sanity_check
 from omg.experiment.learning import EffectiveNumbers, Learning
-from omg.experiment.output import MetricLogger, RunConsole, ScalarSink, human_bytes
+from omg.experiment.output import MetricLogger, RunConsole, ScalarSink
 from omg.experiment.provenance import record_session
 from omg.experiment.trained import load_optimiser, model_meta
 from omg.experiment.training import Parts, TrainingLoop
@@ -34,7 +34,7 @@ from omg.runners.rollout import Rollout, run_test
 from omg.runners.waves import Waves
 from omg.storage.files import RunFolder, write_text
 from omg.storage.models import find_model_folder, load_checked
-from omg.types import OmgError
+from omg.types import OmgError, human_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -637,3 +637,13 @@ def test_config_list_names_all_shipped_configurations() -> None:
     assert answer.code == 0
     for name in (*available("algs"), *available("envs")):
         assert name in answer.out
+
+
+@pytest.mark.parametrize(("mebibytes", "told"), [(600, True), (4000, False)])
+def test_too_little_memory_for_torch_is_told_before_torch_is_loaded(
+    mebibytes: int, told: bool
+) -> None:
+    limited = f"ulimit -v {mebibytes * 1024}; exec {sys.executable} -m omg algorithms"
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True)
+    assert (done.returncode == 1) == told
+    assert ("omg: this process may have 600 MiB (ulimit -v)." in done.stderr) == told
