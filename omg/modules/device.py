@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import platform
 from collections.abc import Callable, Iterable
 from pathlib import Path
