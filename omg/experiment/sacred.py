@@ -4,6 +4,7 @@ Nothing else imports it."""
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -19,7 +20,7 @@ from omg.config.loader import leaves, masked, merged_files, read_yaml, without_s
 from omg.config.schema import ALIASES, Config
 from omg.experiment.checks import DATABASES, shown_flags
 from omg.experiment.output import ScalarSink
-from omg.experiment.provenance import PACKAGES, source_commit, version_of
+from omg.experiment.provenance import PACKAGES, our_sources, requirements, source_commit, version_of
 from omg.experiment.run import Run, RunResult
 from omg.registry import trusted_modules
 from omg.types import OmgError, user_path
@@ -28,14 +29,8 @@ ROOT = Path(__file__).parents[1]
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def go_recorded(
-    run: Run,
-    state: Mapping[str, Any] | None,
-    *,
-    words: SacredWords,
-    given: Mapping[str, Any],
-) -> RunResult:
-    """`run.go(state)` as an experiment of Sacred; `given` is what the command line set."""
+def go_recorded(run: Run, *, words: SacredWords, given: Mapping[str, Any]) -> RunResult:
+    """`run.go()` as an experiment of Sacred; `given` is what the command line set."""
     flags = words.flags
     root = user_path(flags.get("file_storage") or f"{run.config.local_results_path}/sacred")
     experiment = _experiment(without_secrets(run.config))
@@ -49,16 +44,15 @@ def go_recorded(
     def my_main(_run: Any) -> float | None:
         began.append(True)
         notes = {"sacred": f"id {_run._id}, {root / str(_run._id)}", "mongo": mongo}
-        for path in sorted(ROOT.rglob("*.c")):  # Sacred's sources are Python only
-            _run.add_resource(str(path))
         _run.info = {"run_folder": str(run.folder.path)}
         try:
-            outcome.append(run.go(state, sinks=(_run.log_scalar, _series(_run)), notes=notes))
+            outcome.append(run.go(sinks=(_run.log_scalar, _series(_run)), notes=notes))
         finally:
             if own_capture:  # Sacred does not look again after a failure
                 _run.captured_out = printed.text
         return outcome[0].metrics.get("test_return_mean")
 
+    _drop_incomplete(root / "_sources")
     experiment.main(my_main)
     to_sacred = ("comment", "beat-interval", "id", "name", "capture", *DATABASES)
     options = {f"--{key}": flags[key] for key in to_sacred if key in flags}
@@ -146,14 +140,15 @@ def _experiment(values: Mapping[str, Any]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sacred import SETTINGS, Experiment
+        from sacred.dependencies import Source, get_digest
     SETTINGS["CAPTURE_MODE"] = "no"
     SETTINGS["CONFIG"]["READ_ONLY_CONFIG"] = False
     experiment = Experiment("omg", save_git_info=False)
     experiment.logger = logging.getLogger("omg.sacred")
     if not logging.getLogger("omg").level:  # failures are reported once, by us
         experiment.logger.setLevel(logging.CRITICAL)
-    for path in _sources():  # Sacred itself finds a few
-        experiment.add_source_file(str(path))
+    for path in [*our_sources(), *_own_sources()]:  # Sacred itself finds a few, Python only
+        experiment.sources.add(Source(str(path), get_digest(str(path)), None, None, None))
     for name, found in _packages().items():
         with contextlib.suppress(ValueError):  # a version that Sacred cannot read
             experiment.add_package_dependency(name, found.partition("+")[0])
@@ -166,8 +161,16 @@ def _experiment(values: Mapping[str, Any]) -> Any:
     return experiment
 
 
-def _sources() -> list[Path]:
-    """All sources of omg, and what was imported from the folders of the user's own parts."""
+def _drop_incomplete(sources: Path) -> None:
+    """Remove copies of sources that a full disk cut off: Sacred takes a file for whole by its
+    name, which ends in the sum of its content."""
+    for path in sources.glob("*_*"):
+        if hashlib.md5(path.read_bytes()).hexdigest() != path.stem.rpartition("_")[2]:
+            path.unlink()
+
+
+def _own_sources() -> list[Path]:
+    """What was imported from the folders of the user's own parts."""
     files = {
         name: Path(file)
         for name, module in list(sys.modules.items())
@@ -175,12 +178,11 @@ def _sources() -> list[Path]:
     }
     installed = (Path(sys.prefix), Path(sys.base_prefix), ROOT)
     folders = {files[name].parent for name in trusted_modules() if name in files}
-    own = {
+    return sorted(
         path
-        for path in files.values()
+        for path in set(files.values())
         if folders & set(path.parents) and not set(installed) & set(path.parents)
-    }
-    return [*sorted(ROOT.rglob("*.py")), *sorted(own)]
+    )
 
 
 def _packages() -> dict[str, str]:
@@ -192,7 +194,9 @@ def _packages() -> dict[str, str]:
         if module in imported and module != "omg"
         for name in names
     }
-    versions = {name: version_of(name) for name in sorted({*found, *PACKAGES, "omg-marl"})}
+    versions = {
+        name: version_of(name) for name in sorted({*found, *PACKAGES, *requirements(), "omg-marl"})
+    }
     return {name: version for name, version in versions.items() if version}
 
 

@@ -21,6 +21,7 @@ from omg.storage.files import (
     create_run_folder,
     find_run_to_resume,
     remove_leftovers,
+    writing,
 )
 from omg.storage.locks import release_lock, take_lock
 from omg.types import OmgError, RunFailedError, user_path
@@ -90,17 +91,19 @@ def execute(
     check_sacred(words, config)
     folder = resumed or create_run_folder(config)
     lock = folder.path / ".lock"
-    held = take_lock(
-        lock, lambda who: f"{folder.path} is being trained by {who}. Wait for it, or end it."
-    )
+    with writing(lock):
+        held = take_lock(
+            lock, lambda who: f"{folder.path} is being trained by {who}. Wait for it, or end it."
+        )
     try:
         remove_leftovers(folder.path)
         # Everything that can be refused is refused before Sacred records a run.
         with Run(config, folder) as run:
-            state = folder.load_resume() if resumed else None
+            if resumed:
+                run.continue_from(folder.load_resume())
             if not config.use_sacred:
-                return run.go(state)
-            return go_recorded(run, state, words=words, given=given or {})
+                return run.go()
+            return go_recorded(run, words=words, given=given or {})
     except SystemExit as stop:
         raise RunFailedError(
             f"The environment ended the program (SystemExit {stop.code}) instead of the episode. "
@@ -114,4 +117,5 @@ def execute(
         raise
     finally:
         release_lock(lock, held)
-        folder.discard_if_unused()
+        if resumed is None:
+            folder.discard_if_unused()

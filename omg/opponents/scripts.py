@@ -14,8 +14,11 @@ from omg.types import BoolArray, FloatArray, IntArray, OmgError
 
 # Adding the players of another environment: one line.
 _MODULES = {
+    "battle": "omg.opponents.scripted_battle",
     "foraging": "omg.opponents.scripted_foraging",
     "predator_prey": "omg.opponents.scripted_predator_prey",
+    "stag_hunt": "omg.opponents.scripted_stag_hunt",
+    "snowdrift": "omg.opponents.scripted_snowdrift",
 }
 
 
@@ -52,7 +55,8 @@ def make_script(name: str, kinds: Mapping[str, K], *, what: str, noise: float) -
 
 
 class ScriptedGame(Protocol):
-    """A module of scripted players. A board is what they have to know of the game."""
+    """A module of scripted players. A board is what they have to know of the game. Those of games
+    with goals (`EnvSpec.goals`) also have `goals`, called as `headings`: [R] numbers of goals."""
 
     SCRIPTS: Mapping[str, Kind]
     MEMORY_DIM: int

@@ -125,10 +125,9 @@ def test_all_our_sources_and_the_packages_we_import_are_recorded(
     run = record(here / "results" / "sacred" / "1")
     sources = {Path(name).name for name, _ in run["experiment"]["sources"]}
     package = Path(recorded.__file__).parents[1]
-    assert {path.name for path in package.rglob("*.py")} <= sources
+    for kind in ("*.py", "*.c", "*.h", "*.yaml"):
+        assert {path.name for path in package.rglob(kind)} <= sources
     assert {"my_game.py", "my_helper.py"} <= sources
-    kept = {Path(name).name for name, _ in run["resources"]}
-    assert kept == {path.name for path in package.rglob("*.c")}
     names = {text.partition("==")[0].lower() for text in run["experiment"]["dependencies"]}
     assert {"torch", "numpy", "pyyaml", "pydantic", "rich", "sacred", "typer", "omg-marl"} <= names
     assert "omg" not in names
