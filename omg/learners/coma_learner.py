@@ -29,7 +29,7 @@ from omg.learners.base import (
 )
 from omg.learners.leaving import acting, of_acting, outcomes
 from omg.modules.critics import ComaCritic, build_critic
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec, OmgError, RunFailedError
 
 # log of a smaller probability would be infinite; such an action is never drawn.
 SMALLEST = torch.finfo(torch.float32).tiny
@@ -131,6 +131,10 @@ class ComaLearner(Learner):
         rows = policy_KNA.flatten(0, 1).cpu()
         if len(rows) == 0:
             return policy_KNA.new_zeros(policy_KNA.shape[:2], dtype=torch.int64)
+        if not torch.isfinite(rows).all():
+            raise RunFailedError(
+                "The policy's probabilities are no numbers any more. Lower lr, or raise optim_eps."
+            )
         drawn = torch.multinomial(rows, 1, generator=self._generator)
         return drawn.view(policy_KNA.shape[:2]).to(policy_KNA.device)
 
