@@ -80,6 +80,12 @@ def largest_difference(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
     return float(torch.stack([(a - b).detach().abs().max() for a, b in pairs]).max())
 
 
+def difference_with_gradients(found: Tensor, expected: Tensor, leaves: Sequence[Tensor]) -> float:
+    """The largest difference of a self-test's values and of their gradients."""
+    mine, theirs = (torch.autograd.grad(t.square().mean(), leaves) for t in (found, expected))
+    return largest_difference([(found, expected), *zip(mine, theirs, strict=True)])
+
+
 def plain(*tensors: Tensor) -> bool:
     """Whether the kernels can read these: floats of 32 bits on the CPU, without gaps."""
     return all(
