@@ -278,3 +278,18 @@ def hit_ratio(predicted: Sequence[Hashable], trajectory: Sequence[Hashable]) -> 
     """
     hits = {state for t, state in enumerate(predicted) if state in trajectory[t + 1 :]}
     return len(hits) / len(trajectory)
+
+
+# --- goals ------------------------------------------------------------------------------------
+
+
+def hindsight_goals(reached_PN: Tensor, packing: Packing) -> Tensor:
+    """The first goal that each seat reaches at a slot or later in the same episode, -1 if none,
+    [P, N]; `reached_PN` holds what was reached with every slot's step, -1 for nothing."""
+    steps = packing.shape[1]
+    padded = packing.unpack(reached_PN.long() + 1)  # padding is 0, which is nothing
+    number = torch.arange(steps, device=padded.device).view(1, -1, 1)
+    when = torch.where(padded > 0, number, steps)
+    first = when.flip(1).cummin(1).values.flip(1)
+    found = padded.gather(1, first.clamp(max=steps - 1))
+    return packing.pack(torch.where(first < steps, found - 1, -1))

@@ -107,6 +107,7 @@ class Foresight:
                 state=torch.from_numpy(step.state).to(device),
                 avail=torch.from_numpy(step.avail).to(device),
                 last_actions=actions.to(device),
+                alive=None if step.alive is None else torch.from_numpy(step.alive).to(device),
             )
         players = state[:, self._columns.ravel()].reshape(copies, agents, -1)
         return self._order.relative(torch.from_numpy(players), carry["seat"]).to(device)

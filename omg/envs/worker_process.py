@@ -24,7 +24,16 @@ from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv
 from omg.envs.spawned import CLOSE_SECONDS, SHOWN_LINES, SpawnedProcess, prepare_child
-from omg.types import EnvSpec, Observation, OmgError, RunFailedError, Snapshot, TimeStep
+from omg.types import (
+    BoolArray,
+    EnvSpec,
+    FinalObservation,
+    Observation,
+    OmgError,
+    RunFailedError,
+    Snapshot,
+    TimeStep,
+)
 
 
 class SharedArrays:
@@ -48,6 +57,11 @@ class SharedArrays:
             "final_state": (state, np.float32),
             "final_avail": (avail, np.bool_),
         }
+        seats = (n, spec.n_agents)
+        if spec.leavers:
+            layout |= {"alive": (seats, np.bool_), "final_alive": (seats, np.bool_)}
+        if spec.goals:
+            layout["reached"] = (seats, np.int64)
         sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in layout.values()]
         starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)]).tolist()
         if name is None:
@@ -156,6 +170,10 @@ class Host:
             arrays["final_obs"][:ended] = step.final.obs
             arrays["final_state"][:ended] = step.final.state
             arrays["final_avail"][:ended] = step.final.avail
+            if self._env.spec.leavers:
+                arrays["final_alive"][:ended] = _present(step.final)
+        if self._env.spec.goals:
+            arrays["reached"][...] = -1 if step.reached is None else step.reached
         return ended, step.dropped.tolist()
 
     def close(self) -> None:
@@ -171,6 +189,12 @@ class Host:
         self._arrays["obs"][...] = view.obs
         self._arrays["state"][...] = view.state
         self._arrays["avail"][...] = view.avail
+        if self._env.spec.leavers:
+            self._arrays["alive"][...] = _present(view)
+
+
+def _present(view: Observation | TimeStep | FinalObservation) -> BoolArray | bool:
+    return True if view.alive is None else view.alive
 
 
 def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -> None:

@@ -30,6 +30,7 @@ class StepView:
     last_actions: Tensor  # [B, N], -1 before the first action
     # Hands out the running games, for diagnostic models that look ahead; None: cannot be copied.
     snapshot: Callable[[], Snapshot] | None = None
+    alive: Tensor | None = None  # [B, N], bool, who still acts; None: everybody
 
     def of_seats(self, seats_Bn: Tensor) -> StepView:
         """The same copies with some of their seats."""
@@ -39,6 +40,7 @@ class StepView:
             state=self.state,
             avail=self.avail[rows, seats_Bn],
             last_actions=self.last_actions[rows, seats_Bn],
+            alive=None if self.alive is None else self.alive[rows, seats_Bn],
         )
 
     def of_copies(self, copies: Tensor) -> StepView:
@@ -48,6 +50,7 @@ class StepView:
             state=self.state[copies],
             avail=self.avail[copies],
             last_actions=self.last_actions[copies],
+            alive=None if self.alive is None else self.alive[copies],
         )
 
 
@@ -162,16 +165,22 @@ class ModelRowBuilder:
         seats: Tensor,
         actions_RN: Tensor | None = None,
         foresight: Tensor | None = None,
+        alive_RN: Tensor | None = None,
     ) -> ModelRows:
         own = state if self._settings.obs_is_state else obs
+        others_last = self.order.relative(last_RN, seats)
+        others_alive = None if alive_RN is None else self.order.relative(alive_RN, seats)
+        if others_alive is not None:
+            others_last = others_last.masked_fill(~others_alive, -1)
         return ModelRows(
             own=own * self._settings.scale,
             last_action=last_RN.gather(1, seats.unsqueeze(1)).squeeze(1),
-            others_last=self.order.relative(last_RN, seats),
+            others_last=others_last,
             seats=seats,
             state=state * self.state_scale,
             others_actions=None if actions_RN is None else self.order.relative(actions_RN, seats),
             foresight=None if foresight is None else foresight * self.state_scale,
+            others_alive=others_alive,
         )
 
     def acting(
@@ -180,16 +189,17 @@ class ModelRowBuilder:
         """B·n rows, copy by copy, of the seats that act in a view of all seats."""
         copies, agents = seats_Bn.shape
         rows = torch.arange(copies).unsqueeze(1)
-        state, last = view.state, view.last_actions
+        state, last, alive = view.state, view.last_actions, view.alive
         if agents > 1:
             state, last = (x.repeat_interleave(agents, 0) for x in (state, last))
+            alive = None if alive is None else alive.repeat_interleave(agents, 0)
         obs = view.obs[rows, seats_Bn].flatten(0, 1)
         seats = seats_Bn.flatten().to(obs.device)
-        return self._build(obs, state, last, seats, foresight=foresight)
+        return self._build(obs, state, last, seats, foresight=foresight, alive_RN=alive)
 
     def stored(self, played: Trajectories) -> ModelRows:
         """One row per slot and learning seat."""
-        actions = played.packing.pack(played.team["actions"])
+        actions, alive = played.packing.pack(played.team["actions"]), played.team_alive
         return self._build(
             played.pack("obs").flatten(0, 1),
             played.for_rows(played.pack("state")),
@@ -197,6 +207,7 @@ class ModelRowBuilder:
             played.seats_PN.flatten(),
             played.for_rows(actions),
             self._foresight(played),
+            None if alive is None else played.for_rows(alive),
         )
 
     def training(self, played: Trajectories) -> ModelRows:

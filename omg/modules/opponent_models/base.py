@@ -33,6 +33,7 @@ class ModelRows:
     others_actions: Tensor | None = None  # [R, N-1], what they did at this moment; training only
     others_obs: Tensor | None = None  # [R, N-1, O], what they saw, scaled; training only
     foresight: Tensor | None = None  # [R, N-1, W], their features to come; the oracle only
+    others_alive: Tensor | None = None  # [R, N-1], bool, who of them still acts; None: all
 
     def take(self, rows: Tensor) -> ModelRows:
         """Some of the rows."""
