@@ -13,15 +13,24 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.tune.registry import register_env
 
 from omg.envs.registry import ENVS, make_batched
-from omg.types import BoolArray, EnvSpec, FloatArray, IntArray, Observation, OmgError, TimeStep
+from omg.types import (
+    BoolArray,
+    EnvSpec,
+    FinalObservation,
+    FloatArray,
+    Observation,
+    OmgError,
+    TimeStep,
+)
 
 PREFIX = "omg/"
-# What a seat is shown. Windows hold the last `window` moments, the oldest first: [K, …].
-OBS, STATE, LAST, ALIVE = "obs", "state", "last_actions", "alive"
+# What a seat is shown. The first five are windows: the last K moments of all seats, oldest first,
+# so that opponent models know what our own controllers tell them. What a policy itself may look
+# at is its configuration's business.
+OBS, STATE, AVAIL, LAST, ALIVE = "obs", "state", "avail", "last_actions", "alive"
 MASK, SEAT, SLOTS, TIME = "action_mask", "seat", "slots", "time"
-WINDOWS = (OBS, STATE, LAST, ALIVE)
 EVERYBODY = "__all__"
-REACHED, STATISTICS = "reached", "statistics"  # in the infos
+REACHED, STATISTICS, CUT = "reached", "statistics", "cut"  # in the infos
 
 PerAgent: TypeAlias = dict[str, Any]
 
@@ -66,22 +75,31 @@ class EnvOptions:
 
 def observation_space(spec: EnvSpec, window: int) -> spaces.Dict:
     """What every seat is shown."""
-    agents = spec.n_agents
+    agents, actions = spec.n_agents, spec.n_actions
 
-    def box(*shape: int, dtype: type[np.generic] = np.float32) -> spaces.Box:
-        low, high = (-np.inf, np.inf) if dtype is np.float32 else (-1, 2**15 - 1)
-        return spaces.Box(low, high, shape, dtype)
+    def numbers(dtype: str, *shape: int) -> spaces.Box:
+        kind = np.dtype(dtype)
+        if kind.kind == "f":
+            return spaces.Box(-np.inf, np.inf, shape, kind.type)
+        if kind.kind == "b":
+            return flags(*shape)
+        limits = np.iinfo(kind)
+        return spaces.Box(limits.min, limits.max, shape, kind.type)
+
+    def flags(*shape: int) -> spaces.Box:
+        return spaces.Box(0, 1, shape, np.int8)
 
     return spaces.Dict(
         {
-            OBS: box(window, spec.obs_dim),
-            STATE: box(window, spec.state_dim),
-            LAST: box(window, agents, dtype=np.int16),
-            ALIVE: spaces.Box(0, 1, (window, agents), np.int8),
-            MASK: spaces.Box(0, 1, (spec.n_actions,), np.int8),
-            SEAT: box(1, dtype=np.int16),
-            SLOTS: box(1, dtype=np.int16),
-            TIME: box(1, dtype=np.int16),
+            OBS: numbers(spec.obs_dtype, window, agents, spec.obs_dim),
+            STATE: numbers(spec.state_dtype, window, spec.state_dim),
+            AVAIL: flags(window, agents, actions),
+            LAST: numbers("int16", window, agents),
+            ALIVE: flags(window, agents),
+            MASK: flags(actions),
+            SEAT: numbers("int16", 1),
+            SLOTS: numbers("int16", 1),
+            TIME: numbers("int16", 1),
         }
     )
 
@@ -93,16 +111,17 @@ class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
     def __init__(self, name: str, config: Mapping[str, Any]) -> None:
         options = EnvOptions.of(dict(config))
         self.game = make_batched(name, options.env_args, n_copies=1)
-        self.spec: EnvSpec = self.game.spec
+        self.env_spec: EnvSpec = self.game.spec  # `spec` is gymnasium's
         self._options = options
-        self.window = options.window or self.spec.episode_limit + 1
-        self.possible_agents = [agent_id(seat) for seat in range(self.spec.n_agents)]
+        self.window = options.window or self.env_spec.episode_limit + 1
+        self.possible_agents = [agent_id(seat) for seat in range(self.env_spec.n_agents)]
         self.agents = list(self.possible_agents)
-        shown: spaces.Space[Any] = observation_space(self.spec, self.window)
+        self._space = observation_space(self.env_spec, self.window)
+        shown: spaces.Space[Any] = self._space
         if options.plain:
-            shown = spaces.Box(-np.inf, np.inf, (self.spec.obs_dim,), np.float32)
+            shown = spaces.Box(-np.inf, np.inf, (self.env_spec.obs_dim,), np.float32)
         self.observation_spaces = dict.fromkeys(self.possible_agents, shown)
-        actions = spaces.Discrete(self.spec.n_actions)
+        actions = spaces.Discrete(self.env_spec.n_actions)
         self.action_spaces = dict.fromkeys(self.possible_agents, actions)
         self.episodes = 0
         self._begun: Observation | TimeStep | None = None  # an episode nobody has seen yet
@@ -123,38 +142,35 @@ class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
         self._begun = None
         self.episodes += 1
         self._time = 0
-        self._last = np.full(self.spec.n_agents, -1, np.int16)
+        self._last = np.full(self.env_spec.n_agents, -1, np.int16)
         self._alive = _alive(view)
         self.agents = list(self.possible_agents)
-        self._past = History(self.spec, self.window)
-        self._past.add(view.obs[0], view.state[0], self._last, self._alive)
-        return self._shown(view.avail[0]), {agent: {} for agent in self.agents}
+        self._past = History(self._space)
+        return self._shown(view), {agent: {} for agent in self.agents}
 
     def step(
         self, action_dict: Mapping[str, int]
     ) -> tuple[PerAgent, PerAgent, PerAgent, PerAgent, PerAgent]:
         """Act with everybody who is present; who has left stays."""
-        actions = np.zeros((1, self.spec.n_agents), np.int64)
+        actions = np.zeros((1, self.env_spec.n_agents), np.int64)
         for agent, action in action_dict.items():
             actions[0, seat_of(agent)] = action
         step = self.game.step(actions)
-        ended = step.final is not None
-        last: Any = step.final if step.final is not None else step
+        last = step if step.final is None else step.final
         before, after = self._alive, _alive(last)
         terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
         self._time += 1
         self._last = np.where(before, actions[0], -1).astype(np.int16)
         self._alive = after
-        self._past.add(last.obs[0], last.state[0], self._last, after)
         acted = [agent_id(seat) for seat in np.flatnonzero(before)]
         leaving = {agent_id(seat) for seat in np.flatnonzero(before & ~after)}
         reward = self._rewards(step.reward)
-        shown = self._shown(last.avail[0])
-        infos = {agent: self._info(step, seat_of(agent), ended) for agent in acted}
-        self._begun = step if ended else None
-        self.agents = [agent_id(seat) for seat in np.flatnonzero(after)]
+        shown = self._shown(last)
         ends = {a: terminated or a in leaving for a in acted}
         cuts = {a: truncated and not ends[a] for a in acted}
+        infos = {agent: self._info(step, seat_of(agent), cut=cuts[agent]) for agent in acted}
+        self._begun = None if step.final is None else step
+        self.agents = [agent_id(seat) for seat in np.flatnonzero(after)]
         ends[EVERYBODY], cuts[EVERYBODY] = terminated, truncated and not terminated
         rewards = {agent: float(reward[seat_of(agent)]) for agent in acted}
         return {agent: shown[agent] for agent in acted}, rewards, ends, cuts, infos
@@ -162,31 +178,40 @@ class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
     def _rewards(self, reward_BN: FloatArray) -> FloatArray:
         if self._options.reward == "own":
             return reward_BN[0]
-        shared = self.spec.shared_reward
+        shared = self.env_spec.shared_reward
         team = reward_BN[:, 0] if shared else getattr(reward_BN, self._options.reward)(1)
-        return np.repeat(team, self.spec.n_agents)
+        return np.repeat(team, self.env_spec.n_agents)
 
-    def _info(self, step: TimeStep, seat: int, ended: bool) -> dict[str, Any]:
-        reached: IntArray | None = getattr(step, REACHED, None)
-        info: dict[str, Any] = {} if reached is None else {REACHED: int(reached[0, seat])}
-        if ended and step.info:
+    @staticmethod
+    def _info(step: TimeStep, seat: int, *, cut: bool) -> dict[str, Any]:
+        info: dict[str, Any] = {CUT: True} if cut else {}
+        if step.reached is not None:
+            info[REACHED] = int(step.reached[0, seat])
+        if step.final is not None and step.info:
             info[STATISTICS] = {name: float(value[0]) for name, value in step.info.items()}
         return info
 
-    def _shown(self, avail_NA: BoolArray) -> PerAgent:
-        """Of every seat; the caller picks who is present."""
+    def _shown(self, view: Observation | FinalObservation | TimeStep) -> PerAgent:
+        """What every seat sees now; the caller picks who is present."""
+        seats = range(self.env_spec.n_agents)
         if self._options.plain:
-            return {agent_id(s): self._past.obs_now(s) for s in range(self.spec.n_agents)}
-        common = self._past.common()
+            return {agent_id(seat): view.obs[0, seat].astype(np.float32) for seat in seats}
+        self._past.add(
+            obs=view.obs[0],
+            state=view.state[0],
+            avail=view.avail[0],
+            last_actions=self._last,
+            alive=self._alive,
+        )
+        common, time = self._past.shown(), np.array([self._time], np.int16)
         return {
             agent_id(seat): {
-                OBS: self._past.obs_of(seat),
                 **common,
-                MASK: avail_NA[seat].astype(np.int8),
+                MASK: view.avail[0, seat].astype(np.int8),
                 SEAT: np.array([seat], np.int16),
-                TIME: np.array([self._time], np.int16),
+                TIME: time,
             }
-            for seat in range(self.spec.n_agents)
+            for seat in seats
         }
 
     def render(self) -> NDArray[np.uint8]:
@@ -199,64 +224,46 @@ class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
 
 
 class History:
-    """The last K moments of an episode; what a moment has is never written to again."""
+    """The last K moments of an episode as windows, [K, …]; what lies after them is zero."""
 
-    def __init__(self, spec: EnvSpec, window: int) -> None:
-        self._window = window
-        self._obs: list[FloatArray] = []
-        self._state: list[FloatArray] = []
-        self._last: list[NDArray[np.int16]] = []
-        self._alive: list[BoolArray] = []
+    def __init__(self, space: spaces.Dict) -> None:
+        names = (OBS, STATE, AVAIL, LAST, ALIVE)
+        self._windows = {name: np.zeros(space[name].shape, space[name].dtype) for name in names}
+        self._slots = 0
 
-    def add(
-        self, obs: FloatArray, state: FloatArray, last: NDArray[np.int16], alive: BoolArray
-    ) -> None:
-        """One moment of all seats."""
-        for kept, new in (
-            (self._obs, obs), (self._state, state), (self._last, last), (self._alive, alive)
-        ):  # fmt: skip
-            kept.append(new)  # type: ignore[arg-type]
-            del kept[: -self._window]
+    def add(self, **moment: NDArray[Any]) -> None:
+        """One moment; windows that were handed out are not written to again."""
+        full = self._slots == len(self._windows[OBS])
+        self._slots += not full
+        for name, value in moment.items():
+            window = self._windows[name]
+            window = np.roll(window, -1, axis=0) if full else window.copy()
+            window[self._slots - 1] = value
+            self._windows[name] = window
 
-    def obs_now(self, seat: int) -> FloatArray:
-        """What a seat sees."""
-        return self._obs[-1][seat].astype(np.float32)
-
-    def obs_of(self, seat: int) -> FloatArray:
-        """What a seat has seen, [K, O]."""
-        return self._padded([obs[seat] for obs in self._obs], np.float32)
-
-    def common(self) -> dict[str, NDArray[Any]]:
+    def shown(self) -> dict[str, NDArray[Any]]:
         """What all seats are told alike."""
-        return {
-            STATE: self._padded(self._state, np.float32),
-            LAST: self._padded(self._last, np.int16),
-            ALIVE: self._padded(self._alive, np.int8),
-            SLOTS: np.array([len(self._obs)], np.int16),
-        }
-
-    def _padded(self, moments: list[Any], dtype: type[np.generic]) -> NDArray[Any]:
-        padded = np.zeros((self._window, *moments[0].shape), dtype)
-        padded[: len(moments)] = moments
-        return padded
+        return {**self._windows, SLOTS: np.array([self._slots], np.int16)}
 
 
-def _alive(view: Any) -> BoolArray:
+def _alive(view: Observation | FinalObservation | TimeStep) -> BoolArray:
     """Who is present, [N]."""
-    alive: BoolArray | None = getattr(view, ALIVE, None)
-    return np.ones(view.obs.shape[1], np.bool_) if alive is None else alive[0].copy()
+    present = np.ones(view.obs.shape[1], np.bool_) if view.alive is None else view.alive[0]
+    return present.copy()
 
 
 def register() -> list[str]:
     """Tell RLlib of all our environments: `omg/<name>`, with `EnvOptions` as env_config."""
     names = list(ENVS)
     for name in names:
-        register_env(PREFIX + name, _Maker(name))
+        register_env(PREFIX + name, Maker(name))
     return [PREFIX + name for name in names]
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class Maker:
+    """RLlib's env_creator; a class, so that workers can unpickle it."""
+
     name: str
 
     def __call__(self, config: Mapping[str, Any]) -> OmgEnv:

@@ -2,25 +2,199 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from ray.rllib.algorithms.dqn.default_dqn_rl_module import QF_PREDS
-from ray.rllib.algorithms.dqn.torch.default_dqn_torch_rl_module import DefaultDQNTorchRLModule
+from ray.rllib.algorithms.dqn.dqn_learner import QF_NEXT_PREDS, QF_PREDS, QF_TARGET_NEXT_PREDS
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.distribution.torch.torch_distribution import TorchCategorical
 from ray.rllib.core.learner.utils import make_target_network
-from ray.rllib.core.models.configs import MLPHeadConfig  # noqa: F401
-from ray.rllib.core.rl_module.apis import ValueFunctionAPI
+from ray.rllib.core.rl_module.apis import (
+    InferenceOnlyAPI,
+    QNetAPI,
+    TargetNetworkAPI,
+    ValueFunctionAPI,
+)
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from ray.rllib.utils.schedules.scheduler import Scheduler
 from torch import Tensor
 
 from omg.functional import UNAVAILABLE
-from omg.integrations.rllib.settings import Settings
+from omg.integrations.rllib.settings import Settings, check_host
 from omg.integrations.rllib.windows import Moments, outputs, policy_inputs
 from omg.modules.agents import AGENTS, AgentNetwork
+from omg.modules.device import set_up_torch
+from omg.opponents.pool_members import weights_in
 from omg.policies.policy import Policy, build_model
 from omg.storage.models import load_networks
-from omg.types import user_path
+from omg.types import OmgError, user_path
 
-CPU = torch.device("cpu")
+Batch = dict[str, Any]
+
+
+def build_policy(settings: Settings) -> Policy:
+    """Our policy with fresh weights, or those of the folder that the settings name."""
+    config, spec = settings.config, settings.spec
+    model = None if config.am_model == "none_am" else build_model(config, spec)
+    policy = Policy(config=config, spec=spec, device=torch.device("cpu"), model=model)
+    if settings.weights:
+        folder = user_path(settings.weights)
+        inside = weights_in(folder).parent.relative_to(folder)  # <alg>/ where it has a folder
+        networks = policy.networks().items()
+        load_networks(folder, {(inside / name).as_posix(): part for name, part in networks})
+    return policy
+
+
+class OmgModule(TorchRLModule):  # type: ignore[misc]
+    """A policy of ours inside an RLModule: `network` and `opponent_model` are its weights. Windows
+    of the past come with the observations, so RLlib keeps no state for it."""
+
+    action_dist_cls = TorchCategorical
+
+    def setup(self) -> None:
+        """Build the policy that `model_config["omg"]` tells of."""
+        self.settings = Settings.read(self.model_config)
+        set_up_torch(self.settings.config)  # threads, in every worker
+        self.policy = build_policy(self.settings)
+        self.network: AgentNetwork = self.policy.network
+        self.opponent_model = self.policy.model
+
+    def get_inference_action_dist_cls(self) -> type[TorchCategorical]:
+        return TorchCategorical
+
+    def moments(self, shown: Mapping[str, Tensor]) -> Moments:
+        """What a batch of observations says."""
+        return Moments.of(shown, self.settings.spec)
+
+    def values(self, shown: Mapping[str, Tensor], network: AgentNetwork | None = None) -> Tensor:
+        """One number per action, [R, A]: Q or logits; those of impossible actions are hidden."""
+        moments = self.moments(shown)
+        inputs = policy_inputs(self.policy, moments)
+        found = outputs(self.policy, moments, inputs, network or self.network)
+        return found.masked_fill(~moments.mask, UNAVAILABLE)
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """As RLlib's, which takes any keys; here missing ones are an error."""
+        expected = set(self.get_state(inference_only=True))
+        if not expected <= set(state):
+            missing = ", ".join(sorted(expected - set(state)))
+            raise OmgError(
+                f"The state of the module lacks {missing}. It was saved with other settings; use "
+                "the checkpoint of this configuration."
+            )
+        super().set_state(state)
+
+
+class OmgPPOModule(OmgModule, ValueFunctionAPI):  # type: ignore[misc]
+    """Logits and a value, both from what the policy is fed."""
+
+    def setup(self) -> None:
+        super().setup()
+        check_host(self.settings, "ppo")
+        config = self.settings.config
+        self.critic: AgentNetwork = AGENTS.build(
+            config.policy_model,
+            config.agent_args,
+            input_dim=self.policy.inputs.dim,
+            n_actions=1,
+            hidden_dim=config.rnn_hidden_dim,
+            mlp_hidden_dims=config.mlp_hidden_dims,
+            dueling=False,
+            n_agents=self.settings.spec.n_agents,
+            config=config,
+        )
+
+    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+        return {Columns.ACTION_DIST_INPUTS: self.values(batch[Columns.OBS])}
+
+    def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+        moments = self.moments(batch[Columns.OBS])
+        inputs = policy_inputs(self.policy, moments)
+        logits = outputs(self.policy, moments, inputs, self.network)
+        return {
+            Columns.ACTION_DIST_INPUTS: logits.masked_fill(~moments.mask, UNAVAILABLE),
+            Columns.EMBEDDINGS: (moments, inputs),
+        }
+
+    def compute_values(
+        self, batch: Batch, embeddings: tuple[Moments, Tensor] | None = None
+    ) -> Tensor:
+        """V of every row, [R]."""
+        if embeddings is None:
+            moments = self.moments(batch[Columns.OBS])
+            embeddings = moments, policy_inputs(self.policy, moments)
+        return outputs(self.policy, *embeddings, self.critic).squeeze(-1)
+
+
+class OmgDQNModule(OmgModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):  # type: ignore[misc]
+    """Q-values and their target network. Online and target network share the opponent model."""
+
+    def setup(self) -> None:
+        super().setup()
+        check_host(self.settings, "dqn")
+        if self.model_config.get("num_atoms", 1) != 1:
+            raise OmgError("Our networks give one value per action. Set num_atoms=1.")
+        self.uses_double_q = bool(self.model_config.get("double_q", True))
+        self.epsilon_schedule = Scheduler(
+            fixed_value_or_schedule=self.model_config.get("epsilon", 0.0), framework="torch"
+        )
+
+    def get_non_inference_attributes(self) -> list[str]:
+        return ["target_network"]
+
+    def make_target_networks(self) -> None:
+        self.target_network: AgentNetwork = make_target_network(self.network)
+
+    def get_target_network_pairs(self) -> list[tuple[AgentNetwork, AgentNetwork]]:
+        return [(self.network, self.target_network)]
+
+    def compute_q_values(self, batch: Batch) -> Batch:
+        """Of the online network."""
+        return {QF_PREDS: self.values(batch[Columns.OBS])}
+
+    def forward_target(self, batch: Batch) -> Batch:
+        """Of the target network."""
+        return {QF_PREDS: self.values(batch[Columns.OBS], self.target_network)}
+
+    def _forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
+        with torch.no_grad():
+            q = self.values(batch[Columns.OBS])
+        return {Columns.ACTIONS: q.argmax(-1), Columns.ACTION_DIST_INPUTS: q}
+
+    def _forward_exploration(self, batch: Batch, t: int = 0, **kwargs: Any) -> Batch:
+        """With probability epsilon, any possible action."""
+        greedy = self._forward_inference(batch)[Columns.ACTIONS]
+        self.epsilon_schedule.update(t)
+        possible = self.moments(batch[Columns.OBS]).mask.float()
+        anything = torch.multinomial(possible, 1).squeeze(-1)
+        explore = torch.rand(len(greedy)) < float(self.epsilon_schedule.get_current_value())
+        return {Columns.ACTIONS: torch.where(explore, anything, greedy)}
+
+    def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+        found = {QF_PREDS: self.values(batch[Columns.OBS])}
+        with torch.no_grad():
+            moments = self.moments(batch[Columns.NEXT_OBS])
+            inputs = policy_inputs(self.policy, moments)
+            for name, network in (
+                (QF_NEXT_PREDS, self.network),
+                (QF_TARGET_NEXT_PREDS, self.target_network),
+            ):
+                q = outputs(self.policy, moments, inputs, network)
+                found[name] = q.masked_fill(~moments.mask, UNAVAILABLE)
+        return found
+
+
+class FrozenModule(OmgModule):
+    """Plays as trained here: greedily by values, or by sampling its logits; learns nothing."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.requires_grad_(False)
+
+    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+        found = self.values(batch[Columns.OBS])
+        if self.settings.config.agent_output_type == "q":
+            return {Columns.ACTIONS: found.argmax(-1), Columns.ACTION_DIST_INPUTS: found}
+        return {Columns.ACTION_DIST_INPUTS: found / self.settings.config.temperature}
+

@@ -65,11 +65,9 @@ class Settings:
                 "omg.integrations.rllib (ppo_config, dqn_config, module_spec)."
             )
         told = model_config[KEY]
-        known = {f.name for f in fields(EnvSpec)}
-        spec = {k: _frozen(v) for k, v in told["spec"].items() if k in known}
         return cls(
             config=Config.model_validate(told["config"]),
-            spec=EnvSpec(**spec),
+            spec=read_spec(told["spec"]),
             seats=tuple(told["seats"]),
             window=int(told["window"]),
             weights=str(told["weights"]),
@@ -95,6 +93,12 @@ class Settings:
     def for_seats(self, seats: Sequence[int]) -> Settings:
         """The same for a module that plays some seats."""
         return replace(self, seats=tuple(seats))
+
+
+def read_spec(told: Mapping[str, Any]) -> EnvSpec:
+    """A spec from plain values."""
+    known = {f.name for f in fields(EnvSpec)}
+    return EnvSpec(**{k: _frozen(v) for k, v in told.items() if k in known})
 
 
 def _frozen(value: Any) -> Any:
@@ -127,7 +131,7 @@ def check_host(settings: Settings, host: str) -> None:
             "In RLlib every seat is one of its policies: mixer, opponent_pool and team strings "
             "have no meaning. Leave them out; frozen players are modules (frozen_spec)."
         )
-    if config.common_reward and getattr(spec, "leavers", False):
+    if config.common_reward and spec.leavers:
         raise OmgError(
             f"Players leave {spec.name} one by one, and RLlib ends their returns with that. Set "
             "common_reward=false."

@@ -10,41 +10,49 @@ from torch import Tensor
 
 from omg.components.trajectories import Sequences
 from omg.functional import Packing
-from omg.integrations.rllib.env import ALIVE, LAST, MASK, OBS, SEAT, SLOTS, STATE
+from omg.integrations.rllib.env import ALIVE, AVAIL, LAST, MASK, OBS, SEAT, SLOTS, STATE, TIME
 from omg.modules.agents import AgentNetwork
 from omg.policies.inputs import StepView
 from omg.policies.policy import Policy
+from omg.types import EnvSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
     """What R windows say at their P filled slots, and which slot is the present of each."""
 
-    view: StepView  # P slots; every seat's observation is the own one, only that is looked at
+    view: StepView  # all seats at P slots
     seats: Tensor  # [R, 1]
     packing: Packing
     present: Tensor  # [R], packed slots
     mask: Tensor  # [R, A], bool
+    time: Tensor  # [P], steps since the episode began
 
     @classmethod
-    def of(cls, shown: Mapping[str, Tensor], n_agents: int) -> Moments:
+    def of(cls, shown: Mapping[str, Tensor], spec: EnvSpec) -> Moments:
         """From a batch of what `OmgEnv` shows."""
         slots = shown[SLOTS].long().flatten().clamp(min=1)
         rows, window = shown[OBS].shape[:2]
         filled = torch.arange(window, device=slots.device) < slots.unsqueeze(1)
         packing = Packing.of(filled, torch.zeros_like(filled))
         place = packing.unpack(torch.arange(len(packing.time), device=slots.device))
-        mask = shown[MASK].bool()
-        obs = packing.pack(shown[OBS].float()).unsqueeze(1).expand(-1, n_agents, -1)
-        avail = mask[packing.episode].unsqueeze(1).expand(-1, n_agents, -1)
         view = StepView(
-            obs=obs,
-            state=packing.pack(shown[STATE].float()),
-            avail=avail,
-            last_actions=packing.pack(shown[LAST].long()),
+            obs=packing.pack(shown[OBS]).float(),
+            state=packing.pack(shown[STATE]).float(),
+            avail=packing.pack(shown[AVAIL]).bool(),
+            last_actions=packing.pack(shown[LAST]).long(),
+            alive=packing.pack(shown[ALIVE]).bool() if spec.leavers else None,
         )
         every = torch.arange(rows, device=slots.device)
-        return cls(view, shown[SEAT].long(), packing, place[every, slots - 1], mask)
+        began = shown[TIME].long().flatten() - slots + 1
+        return cls(
+            view=view,
+            seats=shown[SEAT].long(),
+            packing=packing,
+            present=place[every, slots - 1],
+            mask=shown[MASK].bool(),
+            time=(began[packing.episode] + packing.time).float(),
+        )
 
     @property
     def seats_P(self) -> Tensor:

@@ -1,0 +1,177 @@
+"""RLlib configurations from ours: an algorithm of RLlib, our networks, models and environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.tune.registry import register_env
+
+from omg.integrations.rllib.callbacks import GameStatistics
+from omg.integrations.rllib.env import PREFIX, Maker, agent_id, observation_space, seat_of
+from omg.integrations.rllib.learners import OmgDQNLearner, OmgPPOLearner
+from omg.integrations.rllib.modules import OmgDQNModule, OmgModule, OmgPPOModule
+from omg.integrations.rllib.replay import OmgDQN, OmgEpisodeReplayBuffer
+from omg.integrations.rllib.settings import Settings, check_host
+from omg.learners.subgoal_training import find_prior
+from omg.modules.opponent_models import OPPONENT_MODELS
+from omg.types import EnvSpec, OmgError
+
+# One policy for all seats, one per role, or one per seat.
+SHARED = "shared"
+Seats: TypeAlias = dict[str, tuple[int, ...]]
+# Steps of all seats that DQN's buffer keeps, unless told otherwise.
+CAPACITY = 20_000
+
+
+def seats_by_policy(spec: EnvSpec, policies: str) -> Seats:
+    """Which seats each policy plays."""
+    everybody = tuple(range(spec.n_agents))
+    if policies == "seat":
+        return {agent_id(seat): (seat,) for seat in everybody}
+    if policies == "role" and spec.roles:
+        return {role: spec.seats_of(role) for role in dict.fromkeys(spec.roles)}
+    if policies not in (SHARED, "role"):
+        raise OmgError(f"policies={policies} is not possible. Choose shared, role or seat.")
+    return {SHARED: everybody}
+
+
+class PolicyOfSeat:
+    """RLlib's policy_mapping_fn."""
+
+    def __init__(self, seats: Mapping[str, tuple[int, ...]]) -> None:
+        self._policy = {seat: name for name, own in seats.items() for seat in own}
+
+    def __call__(self, agent: str, episode: Any = None, **kwargs: Any) -> str:
+        return self._policy[seat_of(agent)]
+
+
+def module_spec(settings: Settings, module_class: type[OmgModule]) -> RLModuleSpec:
+    """How RLlib makes one of our modules."""
+    return RLModuleSpec(
+        module_class=module_class,
+        observation_space=observation_space(settings.spec, settings.window),
+        model_config=settings.model_config(),
+    )
+
+
+def ppo_config(
+    alg: str = "ppo",
+    env: str | None = None,
+    *,
+    policies: str = "role",
+    frozen: Mapping[int, RLModuleSpec] | None = None,
+    window: int | None = None,
+    **values: Any,
+) -> PPOConfig:
+    """RLlib's PPO with our configuration `alg` (ppo, ppo_am, ppo_omg_tuned …) on `env`; `values`
+    are keys of ours. `policies`: one per role (or for all), shared, or one per seat. `frozen`: the
+    modules of seats that only play. What it returns is RLlib's own and may be changed further."""
+    settings = Settings.of(alg, env, window=window, **values)
+    config = settings.config
+    ours = _common(PPOConfig(), settings, "ppo", policies, frozen or {})
+    ours.learners(learner_class=OmgPPOLearner)
+    ours.env_runners(batch_mode="complete_episodes")
+    ours.training(
+        lr=config.lr,
+        gamma=config.gamma,
+        lambda_=config.gae_lambda,
+        clip_param=config.eps_clip,
+        entropy_coeff=config.entropy_coef,
+        num_epochs=config.ppo_epochs,
+        grad_clip=config.grad_norm_clip,
+        train_batch_size_per_learner=config.batch_size * settings.spec.episode_limit,
+        minibatch_size=None,
+        use_kl_loss=False,
+    )
+    return ours
+
+
+def dqn_config(
+    alg: str = "d3qn",
+    env: str | None = None,
+    *,
+    policies: str = "role",
+    frozen: Mapping[int, RLModuleSpec] | None = None,
+    window: int | None = None,
+    **values: Any,
+) -> DQNConfig:
+    """The same with RLlib's DQN and one of our d3qn* or iql* configurations."""
+    settings = Settings.of(alg, env, window=window, **values)
+    config = settings.config
+    ours = _common(DQNConfig(algo_class=OmgDQN), settings, "dqn", policies, frozen or {})
+    ours.learners(learner_class=OmgDQNLearner)
+    anneal = max(config.epsilon_anneal_time, 1)
+    ours.training(
+        lr=config.lr,
+        gamma=config.gamma,
+        double_q=config.double_q,
+        dueling=config.dueling,
+        num_atoms=1,
+        noisy=False,
+        grad_clip=config.grad_norm_clip,
+        epsilon=[[0, config.epsilon_start], [anneal, config.epsilon_finish]],
+        target_network_update_freq=config.target_update_interval * settings.spec.episode_limit,
+        train_batch_size_per_learner=config.batch_size,
+        store_buffer_in_checkpoints=True,
+        replay_buffer_config={
+            "type": f"{OmgEpisodeReplayBuffer.__module__}.{OmgEpisodeReplayBuffer.__name__}",
+            "capacity": min(config.buffer_size * settings.spec.episode_limit, CAPACITY),
+            "omg_spec": asdict(settings.spec),
+        },
+    )
+    return ours
+
+
+MODULES = {"ppo": OmgPPOModule, "dqn": OmgDQNModule}
+
+
+def _common(
+    ours: AlgorithmConfig,
+    settings: Settings,
+    host: str,
+    policies: str,
+    frozen: Mapping[int, RLModuleSpec],
+) -> AlgorithmConfig:
+    """Environment, modules and seeds."""
+    check_host(settings, host)
+    config, spec = settings.config, settings.spec
+    if OPPONENT_MODELS[config.am_model].training_kind == "subgoals":
+        find_prior(config)
+    learning = {
+        name: tuple(seat for seat in own if seat not in frozen)
+        for name, own in seats_by_policy(spec, policies).items()
+    }
+    learning = {name: own for name, own in learning.items() if own}
+    if not learning:
+        raise OmgError("Every seat has a frozen module, so nothing learns. Leave one seat free.")
+    modules = {
+        name: module_spec(settings.for_seats(own), MODULES[host]) for name, own in learning.items()
+    }
+    seats = dict(learning)
+    for seat, spec_of in frozen.items():
+        name = f"frozen_{seat}"
+        modules[name], seats[name] = spec_of, (seat,)
+    name = PREFIX + config.env
+    register_env(name, Maker(config.env))
+    ours.environment(name, env_config=settings.env_config())
+    ours.framework("torch")
+    ours.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=modules))
+    ours.multi_agent(
+        policies=set(seats),
+        policy_mapping_fn=PolicyOfSeat(seats),
+        policies_to_train=list(learning),
+    )
+    ours.callbacks(GameStatistics)
+    ours.debugging(seed=config.seed, log_level="ERROR")
+    return ours
+
+
+HostConfig: TypeAlias = Callable[..., AlgorithmConfig]
+HOSTS: dict[str, HostConfig] = {"ppo": ppo_config, "dqn": dqn_config}
