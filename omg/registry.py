@@ -27,6 +27,7 @@ EXTRAS = {
     "pettingzoo": "mpe",
     "rware": "rware",
     "pymongo": "mongo",
+    "ray": "rllib",
 }
 
 

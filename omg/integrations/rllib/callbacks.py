@@ -9,7 +9,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from omg.integrations.rllib.env import STATISTICS
 
 
-class GameStatistics(RLlibCallback):  # type: ignore[misc]
+class GameStatistics(RLlibCallback):
     """Means over episodes of what `EnvSpec.statistics` names, under `env_runners/<name>`."""
 
     def on_episode_end(self, *, episode: Any, metrics_logger: Any = None, **kwargs: Any) -> None:

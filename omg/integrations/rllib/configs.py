@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -11,12 +11,13 @@ from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
-from ray.tune.registry import register_env
 
 from omg.integrations.rllib.callbacks import GameStatistics
-from omg.integrations.rllib.env import PREFIX, Maker, agent_id, observation_space, seat_of
+from omg.integrations.rllib.crossing import check_same_game, check_start
+from omg.integrations.rllib.env import agent_id, register_game, seat_of
+from omg.integrations.rllib.layout import Layout
 from omg.integrations.rllib.learners import OmgDQNLearner, OmgPPOLearner
-from omg.integrations.rllib.modules import OmgDQNModule, OmgModule, OmgPPOModule
+from omg.integrations.rllib.modules import FrozenModule, OmgDQNModule, OmgModule, OmgPPOModule
 from omg.integrations.rllib.replay import OmgDQN, OmgEpisodeReplayBuffer
 from omg.integrations.rllib.settings import Settings, check_host
 from omg.learners.subgoal_training import find_prior
@@ -28,6 +29,9 @@ SHARED = "shared"
 Seats: TypeAlias = dict[str, tuple[int, ...]]
 # Steps of all seats that DQN's buffer keeps, unless told otherwise.
 CAPACITY = 20_000
+# DQN's updates: one on batch_size x STEPS steps for every FRAGMENT steps that a runner plays.
+FRAGMENT = 8
+STEPS = 4
 
 
 def seats_by_policy(spec: EnvSpec, policies: str) -> Seats:
@@ -56,7 +60,7 @@ def module_spec(settings: Settings, module_class: type[OmgModule]) -> RLModuleSp
     """How RLlib makes one of our modules."""
     return RLModuleSpec(
         module_class=module_class,
-        observation_space=observation_space(settings.spec, settings.window),
+        observation_space=Layout(settings.spec, settings.window).space(),
         model_config=settings.model_config(),
     )
 
@@ -66,14 +70,16 @@ def ppo_config(
     env: str | None = None,
     *,
     policies: str = "role",
-    frozen: Mapping[int, RLModuleSpec] | None = None,
+    frozen: Mapping[int, Settings] | None = None,
+    start: Settings | None = None,
     window: int | None = None,
     **values: Any,
 ) -> PPOConfig:
     """RLlib's PPO with our configuration `alg` (ppo, ppo_am, ppo_omg_tuned …) on `env`; `values`
-    are keys of ours. `policies`: one per role (or for all), shared, or one per seat. `frozen`: the
-    modules of seats that only play. What it returns is RLlib's own and may be changed further."""
-    settings = Settings.of(alg, env, window=window, **values)
+    are keys of ours. `policies`: one per role (or for all), shared, or one per seat. `frozen`:
+    seats that are played by runs of ours (`run_settings`). `start`: a run whose weights the
+    policies begin with. What it returns is RLlib's own and may be changed further."""
+    settings = _settings(Settings.of(alg, env, window=window, **values), frozen or {}, start)
     config = settings.config
     ours = _common(PPOConfig(), settings, "ppo", policies, frozen or {})
     ours.learners(learner_class=OmgPPOLearner)
@@ -98,15 +104,17 @@ def dqn_config(
     env: str | None = None,
     *,
     policies: str = "role",
-    frozen: Mapping[int, RLModuleSpec] | None = None,
+    frozen: Mapping[int, Settings] | None = None,
+    start: Settings | None = None,
     window: int | None = None,
     **values: Any,
 ) -> DQNConfig:
     """The same with RLlib's DQN and one of our d3qn* or iql* configurations."""
-    settings = Settings.of(alg, env, window=window, **values)
+    settings = _settings(Settings.of(alg, env, window=window, **values), frozen or {}, start)
     config = settings.config
     ours = _common(DQNConfig(algo_class=OmgDQN), settings, "dqn", policies, frozen or {})
     ours.learners(learner_class=OmgDQNLearner)
+    ours.env_runners(rollout_fragment_length=FRAGMENT)
     anneal = max(config.epsilon_anneal_time, 1)
     ours.training(
         lr=config.lr,
@@ -118,15 +126,31 @@ def dqn_config(
         grad_clip=config.grad_norm_clip,
         epsilon=[[0, config.epsilon_start], [anneal, config.epsilon_finish]],
         target_network_update_freq=config.target_update_interval * settings.spec.episode_limit,
-        train_batch_size_per_learner=config.batch_size,
+        train_batch_size_per_learner=config.batch_size * STEPS,
         store_buffer_in_checkpoints=True,
         replay_buffer_config={
             "type": f"{OmgEpisodeReplayBuffer.__module__}.{OmgEpisodeReplayBuffer.__name__}",
             "capacity": min(config.buffer_size * settings.spec.episode_limit, CAPACITY),
             "omg_spec": asdict(settings.spec),
+            "omg_window": settings.window,
         },
     )
     return ours
+
+
+def _settings(
+    settings: Settings, frozen: Mapping[int, Settings], start: Settings | None
+) -> Settings:
+    """With a window that is long enough for everybody, and the weights to begin with."""
+    for player in frozen.values():
+        check_same_game(player, settings)
+    window = max([settings.window, *(player.window for player in frozen.values())])
+    weights = ""
+    if start is not None:
+        check_same_game(start, settings)
+        check_start(start, settings)
+        weights = start.weights
+    return replace(settings, window=window, weights=weights)
 
 
 MODULES = {"ppo": OmgPPOModule, "dqn": OmgDQNModule}
@@ -137,12 +161,12 @@ def _common(
     settings: Settings,
     host: str,
     policies: str,
-    frozen: Mapping[int, RLModuleSpec],
+    frozen: Mapping[int, Settings],
 ) -> AlgorithmConfig:
     """Environment, modules and seeds."""
     check_host(settings, host)
     config, spec = settings.config, settings.spec
-    if OPPONENT_MODELS[config.am_model].training_kind == "subgoals":
+    if OPPONENT_MODELS[config.am_model].training_kind == "subgoals" and not settings.weights:
         find_prior(config)
     learning = {
         name: tuple(seat for seat in own if seat not in frozen)
@@ -155,12 +179,11 @@ def _common(
         name: module_spec(settings.for_seats(own), MODULES[host]) for name, own in learning.items()
     }
     seats = dict(learning)
-    for seat, spec_of in frozen.items():
+    for seat, player in frozen.items():
         name = f"frozen_{seat}"
-        modules[name], seats[name] = spec_of, (seat,)
-    name = PREFIX + config.env
-    register_env(name, Maker(config.env))
-    ours.environment(name, env_config=settings.env_config())
+        player = replace(player, window=settings.window)
+        modules[name], seats[name] = module_spec(player, FrozenModule), (seat,)
+    ours.environment(register_game(config.env), env_config=settings.env_config())
     ours.framework("torch")
     ours.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=modules))
     ours.multi_agent(

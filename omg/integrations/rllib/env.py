@@ -1,4 +1,4 @@
-"""Our environments as RLlib knows them: one copy, a dictionary per seat, and who has left."""
+"""Our environments as RLlib knows them: one copy, a vector per seat, and who has left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.tune.registry import register_env
 
-from omg.envs.registry import ENVS, make_batched
+from omg.config.arguments import Arguments, Update
+from omg.config.loader import available, load
+from omg.envs.registry import make_batched
+from omg.integrations.rllib.layout import History, Layout
+from omg.runners.rollout import team_reward
 from omg.types import (
     BoolArray,
     EnvSpec,
@@ -24,11 +28,6 @@ from omg.types import (
 )
 
 PREFIX = "omg/"
-# What a seat is shown. The first five are windows: the last K moments of all seats, oldest first,
-# so that opponent models know what our own controllers tell them. What a policy itself may look
-# at is its configuration's business.
-OBS, STATE, AVAIL, LAST, ALIVE = "obs", "state", "avail", "last_actions", "alive"
-MASK, SEAT, SLOTS, TIME = "action_mask", "seat", "slots", "time"
 EVERYBODY = "__all__"
 REACHED, STATISTICS, CUT = "reached", "statistics", "cut"  # in the infos
 
@@ -73,38 +72,7 @@ class EnvOptions:
         return options
 
 
-def observation_space(spec: EnvSpec, window: int) -> spaces.Dict:
-    """What every seat is shown."""
-    agents, actions = spec.n_agents, spec.n_actions
-
-    def numbers(dtype: str, *shape: int) -> spaces.Box:
-        kind = np.dtype(dtype)
-        if kind.kind == "f":
-            return spaces.Box(-np.inf, np.inf, shape, kind.type)
-        if kind.kind == "b":
-            return flags(*shape)
-        limits = np.iinfo(kind)
-        return spaces.Box(limits.min, limits.max, shape, kind.type)
-
-    def flags(*shape: int) -> spaces.Box:
-        return spaces.Box(0, 1, shape, np.int8)
-
-    return spaces.Dict(
-        {
-            OBS: numbers(spec.obs_dtype, window, agents, spec.obs_dim),
-            STATE: numbers(spec.state_dtype, window, spec.state_dim),
-            AVAIL: flags(window, agents, actions),
-            LAST: numbers("int16", window, agents),
-            ALIVE: flags(window, agents),
-            MASK: flags(actions),
-            SEAT: numbers("int16", 1),
-            SLOTS: numbers("int16", 1),
-            TIME: numbers("int16", 1),
-        }
-    )
-
-
-class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
+class OmgEnv(MultiAgentEnv):
     """One copy of an environment. A seat that leaves is terminated with its last observation and
     is absent from then on; the others play on. `episodes` counts those handed out."""
 
@@ -113,11 +81,10 @@ class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
         self.game = make_batched(name, options.env_args, n_copies=1)
         self.env_spec: EnvSpec = self.game.spec  # `spec` is gymnasium's
         self._options = options
-        self.window = options.window or self.env_spec.episode_limit + 1
         self.possible_agents = [agent_id(seat) for seat in range(self.env_spec.n_agents)]
         self.agents = list(self.possible_agents)
-        self._space = observation_space(self.env_spec, self.window)
-        shown: spaces.Space[Any] = self._space
+        self.layout = Layout(self.env_spec, options.window or self.env_spec.episode_limit + 1)
+        shown = self.layout.space()
         if options.plain:
             shown = spaces.Box(-np.inf, np.inf, (self.env_spec.obs_dim,), np.float32)
         self.observation_spaces = dict.fromkeys(self.possible_agents, shown)
@@ -131,7 +98,7 @@ class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[PerAgent, PerAgent]:
-        """Begin an episode. The game restarts itself when one ends, so the next is there already."""
+        """Begin an episode. The game restarts itself when one ends: then the next is there."""
         if seed is not None or not self._seeded:
             given = self._options.seed if seed is None else seed
             entropy = np.random.SeedSequence(given).generate_state(1)
@@ -145,7 +112,7 @@ class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
         self._last = np.full(self.env_spec.n_agents, -1, np.int16)
         self._alive = _alive(view)
         self.agents = list(self.possible_agents)
-        self._past = History(self._space)
+        self._past = History(self.layout)
         return self._shown(view), {agent: {} for agent in self.agents}
 
     def step(
@@ -162,25 +129,27 @@ class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
         self._time += 1
         self._last = np.where(before, actions[0], -1).astype(np.int16)
         self._alive = after
-        acted = [agent_id(seat) for seat in np.flatnonzero(before)]
-        leaving = {agent_id(seat) for seat in np.flatnonzero(before & ~after)}
+        acted = [agent_id(seat) for seat in _where(before)]
+        leaving = {agent_id(seat) for seat in _where(before & ~after)}
         reward = self._rewards(step.reward)
         shown = self._shown(last)
         ends = {a: terminated or a in leaving for a in acted}
         cuts = {a: truncated and not ends[a] for a in acted}
         infos = {agent: self._info(step, seat_of(agent), cut=cuts[agent]) for agent in acted}
         self._begun = None if step.final is None else step
-        self.agents = [agent_id(seat) for seat in np.flatnonzero(after)]
+        self.agents = [agent_id(seat) for seat in _where(after)]
         ends[EVERYBODY], cuts[EVERYBODY] = terminated, truncated and not terminated
         rewards = {agent: float(reward[seat_of(agent)]) for agent in acted}
         return {agent: shown[agent] for agent in acted}, rewards, ends, cuts, infos
 
     def _rewards(self, reward_BN: FloatArray) -> FloatArray:
         if self._options.reward == "own":
-            return reward_BN[0]
+            own: FloatArray = reward_BN[0]
+            return own
         shared = self.env_spec.shared_reward
-        team = reward_BN[:, 0] if shared else getattr(reward_BN, self._options.reward)(1)
-        return np.repeat(team, self.env_spec.n_agents)
+        team = team_reward(reward_BN, shared=shared, how=self._options.reward)
+        everybody: FloatArray = np.full(self.env_spec.n_agents, team[0], np.float32)
+        return everybody
 
     @staticmethod
     def _info(step: TimeStep, seat: int, *, cut: bool) -> dict[str, Any]:
@@ -197,22 +166,14 @@ class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
         if self._options.plain:
             return {agent_id(seat): view.obs[0, seat].astype(np.float32) for seat in seats}
         self._past.add(
+            self._time,
             obs=view.obs[0],
             state=view.state[0],
             avail=view.avail[0],
             last_actions=self._last,
             alive=self._alive,
         )
-        common, time = self._past.shown(), np.array([self._time], np.int16)
-        return {
-            agent_id(seat): {
-                **common,
-                MASK: view.avail[0, seat].astype(np.int8),
-                SEAT: np.array([seat], np.int16),
-                TIME: time,
-            }
-            for seat in seats
-        }
+        return {agent_id(seat): self._past.of_seat(seat) for seat in seats}
 
     def render(self) -> NDArray[np.uint8]:
         """An RGB picture."""
@@ -223,48 +184,44 @@ class OmgEnv(MultiAgentEnv):  # type: ignore[misc]
         self.game.close()
 
 
-class History:
-    """The last K moments of an episode as windows, [K, …]; what lies after them is zero."""
-
-    def __init__(self, space: spaces.Dict) -> None:
-        names = (OBS, STATE, AVAIL, LAST, ALIVE)
-        self._windows = {name: np.zeros(space[name].shape, space[name].dtype) for name in names}
-        self._slots = 0
-
-    def add(self, **moment: NDArray[Any]) -> None:
-        """One moment; windows that were handed out are not written to again."""
-        full = self._slots == len(self._windows[OBS])
-        self._slots += not full
-        for name, value in moment.items():
-            window = self._windows[name]
-            window = np.roll(window, -1, axis=0) if full else window.copy()
-            window[self._slots - 1] = value
-            self._windows[name] = window
-
-    def shown(self) -> dict[str, NDArray[Any]]:
-        """What all seats are told alike."""
-        return {**self._windows, SLOTS: np.array([self._slots], np.int16)}
-
-
 def _alive(view: Observation | FinalObservation | TimeStep) -> BoolArray:
     """Who is present, [N]."""
-    present = np.ones(view.obs.shape[1], np.bool_) if view.alive is None else view.alive[0]
-    return present.copy()
+    present = np.ones(view.obs.shape[1], np.bool_)
+    return present if view.alive is None else present & view.alive[0]
 
 
-def register() -> list[str]:
-    """Tell RLlib of all our environments: `omg/<name>`, with `EnvOptions` as env_config."""
-    names = list(ENVS)
-    for name in names:
-        register_env(PREFIX + name, Maker(name))
-    return [PREFIX + name for name in names]
+def _where(seats_N: BoolArray) -> list[int]:
+    return [int(seat) for seat in np.flatnonzero(seats_N)]
 
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """RLlib's env_creator; a class, so that workers can unpickle it."""
+    """RLlib's env_creator; a class, so that workers can unpickle it. `shipped`: the name is one of
+    our environment configurations, whose env_args are changed by those given."""
 
     name: str
+    shipped: bool = False
 
     def __call__(self, config: Mapping[str, Any]) -> OmgEnv:
-        return OmgEnv(self.name, config)
+        if not self.shipped:
+            return OmgEnv(self.name, config)
+        given = {**config}
+        changes = given.pop("env_args", {})
+        updates = tuple(Update(f"env_args.{k}", v, f"{k}={v!r}") for k, v in changes.items())
+        loaded = load(Arguments(env=self.name, updates=updates)).config
+        return OmgEnv(loaded.env, {**given, "env_args": dict(loaded.env_args)})
+
+
+def register() -> list[str]:
+    """Tell RLlib of all our environment configurations: `omg/foraging`, `omg/predator_prey` …,
+    with `EnvOptions` as env_config. The names."""
+    names = available("envs")
+    for name in names:
+        register_env(PREFIX + name, Maker(name, shipped=True))
+    return [PREFIX + name for name in names]
+
+
+def register_game(name: str) -> str:
+    """Tell RLlib of a game of the registry or by import path, without a configuration; the name."""
+    register_env(f"{PREFIX}game/{name}", Maker(name))
+    return f"{PREFIX}game/{name}"

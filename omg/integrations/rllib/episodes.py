@@ -18,16 +18,8 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
 from omg.components.episodes import EpisodeBatch, environment_scheme, numpy_dtype
-from omg.integrations.rllib.env import (
-    ALIVE,
-    AVAIL,
-    CUT,
-    OBS,
-    REACHED,
-    SLOTS,
-    STATE,
-    seat_of,
-)
+from omg.integrations.rllib.env import CUT, REACHED, seat_of
+from omg.integrations.rllib.layout import ALIVE, AVAIL, OBS, SLOTS, STATE, Layout
 from omg.types import EnvSpec, OmgError
 
 Arrays = dict[str, NDArray[Any]]
@@ -71,18 +63,18 @@ def keep_truncations(episode: MultiAgentEpisode) -> None:
             episode.is_terminated, episode.is_truncated = False, True
 
 
-def chunk_of(episode: MultiAgentEpisode, spec: EnvSpec, *, logits: bool = False) -> Chunk:
+def chunk_of(episode: MultiAgentEpisode, layout: Layout, *, logits: bool = False) -> Chunk:
     """The fields of our scheme, as the agents' own episodes hold them; with `logits`, also what
     the policies gave out. Who was present until the end saw every moment. A seat that has left
     takes action 0 and earns nothing."""
     steps = len(episode)
     if steps == 0 or not episode.agent_episodes:
         raise OmgError("An episode without a step holds nothing. Give one that was played.")
-    arrays = _blank(steps + 1, spec, logits=logits)
+    arrays = _blank(steps + 1, layout.spec, logits=logits)
     cut = False
     for agent, own in episode.agent_episodes.items():
         seat, length = seat_of(str(agent)), len(own)
-        shown = _stacked(own.get_observations())
+        shown = layout.parts(np.asarray(own.get_observations()))
         infos = own.get_infos()[1:]
         at = np.arange(length + 1), shown[SLOTS].astype(np.int64).reshape(-1) - 1
         for field, name in SEEN.items():
@@ -115,14 +107,6 @@ def _blank(slots: int, spec: EnvSpec, *, logits: bool) -> Arrays:
     return blank
 
 
-def _stacked(shown: Any) -> Arrays:
-    """Observations of all moments by name, [length + 1, …]."""
-    if isinstance(shown, Mapping):
-        return {name: np.asarray(value) for name, value in shown.items()}
-    names = (*SEEN.values(), SLOTS)
-    return {name: np.stack([moment[name] for moment in shown]) for name in names}
-
-
 def _flat(values: Any) -> NDArray[Any]:
     return np.asarray(values).reshape(-1)
 
@@ -151,26 +135,24 @@ def episode_batch(fields: Mapping[str, ArrayLike], spec: EnvSpec) -> EpisodeBatc
     return EpisodeBatch.from_data(scheme, data, torch.ones((1, slots), dtype=torch.bool))
 
 
-def whole_episode(
-    episode: MultiAgentEpisode | Chunk, spec: EnvSpec, *, logits: bool = False
-) -> EpisodeBatch:
+def whole_episode(episode: MultiAgentEpisode | Chunk, layout: Layout) -> EpisodeBatch:
     """An episode that was played from its beginning to its end; anything less is refused."""
-    chunk = episode if isinstance(episode, Chunk) else chunk_of(episode, spec, logits=logits)
+    chunk = episode if isinstance(episode, Chunk) else chunk_of(episode, layout)
     if not chunk.whole:
         part = f"steps {chunk.start} to {chunk.start + chunk.steps}"
         raise OmgError(
             f"Episode {chunk.episode} is a fragment ({part}{', not its end' * (not chunk.ended)}). "
             "Join its chunks with EpisodeAssembler, or sample complete_episodes."
         )
-    return episode_batch(chunk.arrays, spec)
+    return episode_batch(chunk.arrays, layout.spec)
 
 
 class EpisodeAssembler:
     """Joins the chunks of episodes and hands out those that are whole. `refused` counts chunks
     whose beginning was never seen, and unfinished episodes that were given up."""
 
-    def __init__(self, spec: EnvSpec) -> None:
-        self._spec = spec
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         self._pending: dict[str, Chunk] = {}
         self.refused = 0
 
@@ -179,8 +161,8 @@ class EpisodeAssembler:
         found = []
         for episode in episodes:
             if len(episode):
-                whole = self._joined(chunk_of(episode, self._spec))
-                found += [] if whole is None else [whole_episode(whole, self._spec)]
+                whole = self._joined(chunk_of(episode, self._layout))
+                found += [] if whole is None else [whole_episode(whole, self._layout)]
         while len(self._pending) > PENDING:
             self._pending.pop(next(iter(self._pending)))
             self.refused += 1

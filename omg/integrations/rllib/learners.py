@@ -8,6 +8,7 @@ from typing import Any
 from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from torch import nn
@@ -22,7 +23,7 @@ from omg.types import OmgError
 MODEL = "opponent_model."  # the prefix of its weights in a module
 
 
-class CollectEpisodes(ConnectorV2):  # type: ignore[misc]
+class CollectEpisodes(ConnectorV2):
     """Hands every batch of episodes to the learner before RLlib changes them."""
 
     def __init__(self, learner: OmgLearner) -> None:
@@ -34,19 +35,14 @@ class CollectEpisodes(ConnectorV2):  # type: ignore[misc]
         return batch
 
 
-class OmgLearner:
+class OmgLearner(TorchLearner):
     """Stands before RLlib's learner in a class's bases. The policy's own loss is RLlib's; the
     opponent models make their updates after it, so that what a policy was fed while it acted and
     while it learned came from the same weights."""
 
-    module: Any
-    metrics: Any
-    config: Any
-    _learner_connector: Any
-
     def build(self) -> None:
         """Also the opponent models' training, and the way in for episodes."""
-        super().build()  # type: ignore[misc]
+        super().build()
         if self.config.num_learners > 1:
             raise OmgError(
                 f"num_learners={self.config.num_learners}, and opponent models are trained in one "
@@ -60,17 +56,18 @@ class OmgLearner:
             inner = module.unwrapped()
             if not isinstance(inner, OmgModule):
                 continue
-            self._assembler = self._assembler or EpisodeAssembler(inner.settings.spec)
-            if inner.policy.model is not None and self._learns(name, inner):
+            self._assembler = self._assembler or EpisodeAssembler(inner.layout)
+            if self._learns(name, inner):
                 self.models[name] = ModelUpdates(inner)
         self._begin()
         self._learner_connector.prepend(CollectEpisodes(self))
 
     def _learns(self, name: str, module: OmgModule) -> bool:
-        wanted = self.config.policies_to_train
-        return any(p.requires_grad for p in module.parameters()) and (
-            wanted is None or (wanted(name, None) if callable(wanted) else name in wanted)
-        )
+        """Whether a policy that learns has a model with weights."""
+        model, wanted = module.policy.model, self.config.policies_to_train
+        if model is None or not any(p.requires_grad for p in model.parameters()):
+            return False
+        return wanted is None or bool(wanted(name, None) if callable(wanted) else name in wanted)
 
     def _begin(self) -> None:
         """What cannot be loaded is an error when it is needed: not after a restore."""
@@ -91,9 +88,7 @@ class OmgLearner:
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """A module that only plays needs none."""
         if self.get_parameters(self.module[module_id]):
-            super().configure_optimizers_for_module(  # type: ignore[misc]
-                module_id=module_id, config=config
-            )
+            super().configure_optimizers_for_module(module_id=module_id, config=config)
 
     def collect(self, episodes: Sequence[Any]) -> None:
         """Whole episodes, from what PPO's runners or DQN's buffer delivered."""
@@ -108,15 +103,17 @@ class OmgLearner:
 
     def after_gradient_based_update(self, *, timesteps: Mapping[str, Any]) -> None:
         """Now the opponent models learn."""
-        super().after_gradient_based_update(timesteps=timesteps)  # type: ignore[misc]
+        super().after_gradient_based_update(timesteps=timesteps)
         if self._unstarted is not None:
             raise self._unstarted
         steps = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME) or 0)
         for name, model in self.models.items():
             found = model.learn(self._new, steps)
-            counts = {"am_episodes": model.episodes, "am_updates": model.updates}
-            for key, value in {**found, **counts}.items():
+            for key, value in found.items():
                 self.metrics.log_value((name, key), value, window=1)
+            counts = {"am_episodes": model.episodes, "am_updates": model.updates}
+            for key, count in counts.items():
+                self.metrics.log_value((name, key), count, reduce="max")
         self._new = []
 
     def get_state(
@@ -127,7 +124,7 @@ class OmgLearner:
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Also what RLlib leaves out: `more_state` and the opponent models'."""
-        state: dict[str, Any] = super().get_state(  # type: ignore[misc]
+        state: dict[str, Any] = super().get_state(
             components, not_components=not_components, **kwargs
         )
         models = {name: model.state_dict() for name, model in self.models.items()}
@@ -137,7 +134,7 @@ class OmgLearner:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """The opposite of `get_state`; a state without the opponent models' part is refused, one
         of weights alone is not."""
-        super().set_state(state)  # type: ignore[misc]
+        super().set_state(state)
         if KEY not in state:
             return
         told = state[KEY]
@@ -160,19 +157,19 @@ class OmgLearner:
         """The opposite of `more_state`."""
 
 
-class OmgPPOLearner(OmgLearner, PPOTorchLearner):  # type: ignore[misc]
+class OmgPPOLearner(OmgLearner, PPOTorchLearner):
     """PPO; the coefficients of its KL term are restored, too."""
 
     def more_state(self) -> dict[str, Any]:
         coefficients = self.curr_kl_coeffs_per_module
-        return {"kl": {name: float(coefficients[name]) for name in self.module.keys()}}
+        return {"kl": {name: float(coefficients[name]) for name, _ in self.module.items()}}
 
     def load_more_state(self, told: Mapping[str, Any]) -> None:
         for name, value in told["kl"].items():
             self.curr_kl_coeffs_per_module[name].data.fill_(value)
 
 
-class OmgDQNLearner(OmgLearner, DQNTorchLearner):  # type: ignore[misc]
+class OmgDQNLearner(OmgLearner, DQNTorchLearner):
     """DQN; when its targets were last updated is restored, too."""
 
     def more_state(self) -> dict[str, Any]:

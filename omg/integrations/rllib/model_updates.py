@@ -83,8 +83,10 @@ class ModelUpdates:
 
     def trajectories(self, batch: EpisodeBatch) -> Trajectories:
         """Episodes as this module's seats played them."""
-        return Trajectories.of(batch) if self._everybody else Trajectories.of(
-            batch, *seats_part(batch, self._seats)
+        return (
+            Trajectories.of(batch)
+            if self._everybody
+            else Trajectories.of(batch, *seats_part(batch, self._seats))
         )
 
     @torch.no_grad()

@@ -20,7 +20,9 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from ray.rllib.utils.schedules.scheduler import Scheduler
 from torch import Tensor
 
+from omg.controllers import CONTROLLERS
 from omg.functional import UNAVAILABLE
+from omg.integrations.rllib.layout import Layout
 from omg.integrations.rllib.settings import Settings, check_host
 from omg.integrations.rllib.windows import Moments, outputs, policy_inputs
 from omg.modules.agents import AGENTS, AgentNetwork
@@ -36,7 +38,7 @@ Batch = dict[str, Any]
 def build_policy(settings: Settings) -> Policy:
     """Our policy with fresh weights, or those of the folder that the settings name."""
     config, spec = settings.config, settings.spec
-    model = None if config.am_model == "none_am" else build_model(config, spec)
+    model = build_model(config, spec) if CONTROLLERS[config.mac].models else None
     policy = Policy(config=config, spec=spec, device=torch.device("cpu"), model=model)
     if settings.weights:
         folder = user_path(settings.weights)
@@ -46,7 +48,7 @@ def build_policy(settings: Settings) -> Policy:
     return policy
 
 
-class OmgModule(TorchRLModule):  # type: ignore[misc]
+class OmgModule(TorchRLModule):
     """A policy of ours inside an RLModule: `network` and `opponent_model` are its weights. Windows
     of the past come with the observations, so RLlib keeps no state for it."""
 
@@ -56,18 +58,19 @@ class OmgModule(TorchRLModule):  # type: ignore[misc]
         """Build the policy that `model_config["omg"]` tells of."""
         self.settings = Settings.read(self.model_config)
         set_up_torch(self.settings.config)  # threads, in every worker
+        self.layout = Layout(self.settings.spec, self.settings.window)
         self.policy = build_policy(self.settings)
         self.network: AgentNetwork = self.policy.network
         self.opponent_model = self.policy.model
 
-    def get_inference_action_dist_cls(self) -> type[TorchCategorical]:
+    def get_inference_action_dist_cls(self) -> Any:
         return TorchCategorical
 
-    def moments(self, shown: Mapping[str, Tensor]) -> Moments:
+    def moments(self, shown: Tensor) -> Moments:
         """What a batch of observations says."""
-        return Moments.of(shown, self.settings.spec)
+        return Moments.of(shown, self.layout)
 
-    def values(self, shown: Mapping[str, Tensor], network: AgentNetwork | None = None) -> Tensor:
+    def values(self, shown: Tensor, network: AgentNetwork | None = None) -> Tensor:
         """One number per action, [R, A]: Q or logits; those of impossible actions are hidden."""
         moments = self.moments(shown)
         inputs = policy_inputs(self.policy, moments)
@@ -86,7 +89,7 @@ class OmgModule(TorchRLModule):  # type: ignore[misc]
         super().set_state(state)
 
 
-class OmgPPOModule(OmgModule, ValueFunctionAPI):  # type: ignore[misc]
+class OmgPPOModule(OmgModule, ValueFunctionAPI):
     """Logits and a value, both from what the policy is fed."""
 
     def setup(self) -> None:
@@ -127,7 +130,7 @@ class OmgPPOModule(OmgModule, ValueFunctionAPI):  # type: ignore[misc]
         return outputs(self.policy, *embeddings, self.critic).squeeze(-1)
 
 
-class OmgDQNModule(OmgModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):  # type: ignore[misc]
+class OmgDQNModule(OmgModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):
     """Q-values and their target network. Online and target network share the opponent model."""
 
     def setup(self) -> None:
@@ -197,4 +200,3 @@ class FrozenModule(OmgModule):
         if self.settings.config.agent_output_type == "q":
             return {Columns.ACTIONS: found.argmax(-1), Columns.ACTION_DIST_INPUTS: found}
         return {Columns.ACTION_DIST_INPUTS: found / self.settings.config.temperature}
-

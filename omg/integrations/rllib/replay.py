@@ -12,18 +12,26 @@ from ray.rllib.utils.replay_buffers.multi_agent_episode_buffer import (
 
 from omg.components.episodes import EpisodeBatch
 from omg.integrations.rllib.episodes import EpisodeAssembler, keep_truncations
+from omg.integrations.rllib.layout import Layout
 from omg.integrations.rllib.settings import KEY, read_spec
 
 BUFFER = "replay_buffer"
 
 
-class OmgEpisodeReplayBuffer(MultiAgentEpisodeReplayBuffer):  # type: ignore[misc]
+class OmgEpisodeReplayBuffer(MultiAgentEpisodeReplayBuffer):
     """What is sampled are single steps of single agents, from which no opponent model can learn.
     So every episode that became whole since the last sample travels with the next one."""
 
-    def __init__(self, capacity: int = 10_000, *, omg_spec: Mapping[str, Any], **kw: Any) -> None:
+    def __init__(
+        self,
+        capacity: int = 10_000,
+        *,
+        omg_spec: Mapping[str, Any],
+        omg_window: int,
+        **kw: Any,
+    ) -> None:
         super().__init__(capacity, **kw)
-        self._assembler = EpisodeAssembler(read_spec(omg_spec))
+        self._assembler = EpisodeAssembler(Layout(read_spec(omg_spec), omg_window))
         self._new: list[EpisodeBatch] = []
 
     def add(self, episodes: Any) -> None:
@@ -56,7 +64,7 @@ class OmgEpisodeReplayBuffer(MultiAgentEpisodeReplayBuffer):  # type: ignore[mis
         self._new = list(state[KEY])
 
 
-class OmgDQN(DQN):  # type: ignore[misc]
+class OmgDQN(DQN):
     """DQN whose checkpoints hold the replay buffer, so that a restored one goes on as before."""
 
     def get_state(self, *args: Any, **kw: Any) -> dict[str, Any]:

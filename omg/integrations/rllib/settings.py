@@ -10,9 +10,11 @@ from typing import Any
 from omg.config.arguments import Arguments, Update
 from omg.config.loader import load
 from omg.config.schema import Config
+from omg.controllers import CONTROLLERS
 from omg.envs.registry import make_batched
 from omg.modules.agents import AGENTS
 from omg.modules.opponent_models import OPPONENT_MODELS
+from omg.policies.policy import build_model
 from omg.registry import import_path_of
 from omg.types import EnvSpec, OmgError
 
@@ -54,7 +56,7 @@ class Settings:
         spec = made.spec
         made.close()
         seats = tuple(range(spec.n_agents))
-        return cls(config=config, spec=spec, seats=seats, window=_window(config, spec, window))
+        return cls(config=config, spec=spec, seats=seats, window=window_of(config, spec, window))
 
     @classmethod
     def read(cls, model_config: Mapping[str, Any]) -> Settings:
@@ -106,10 +108,12 @@ def _frozen(value: Any) -> Any:
     return tuple(_frozen(v) for v in value) if isinstance(value, list | tuple) else value
 
 
-def _window(config: Config, spec: EnvSpec, asked: int | None) -> int:
+def window_of(config: Config, spec: EnvSpec, asked: int | None) -> int:
     """How many moments a module is shown: one where nothing remembers, else the whole episode or
     as many as asked for."""
-    remembers = AGENTS[config.policy_model].recurrent or config.am_model != "none_am"
+    remembers = AGENTS[config.policy_model].recurrent
+    if CONTROLLERS[config.mac].models:
+        remembers = remembers or build_model(config, spec).carry_dim > 0
     if asked is None:
         return spec.episode_limit + 1 if remembers else 1
     if asked < 1:

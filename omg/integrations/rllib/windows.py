@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,11 +9,20 @@ from torch import Tensor
 
 from omg.components.trajectories import Sequences
 from omg.functional import Packing
-from omg.integrations.rllib.env import ALIVE, AVAIL, LAST, MASK, OBS, SEAT, SLOTS, STATE, TIME
+from omg.integrations.rllib.layout import (
+    ALIVE,
+    AVAIL,
+    LAST,
+    OBS,
+    SEAT,
+    SLOTS,
+    STATE,
+    TIME,
+    Layout,
+)
 from omg.modules.agents import AgentNetwork
 from omg.policies.inputs import StepView
 from omg.policies.policy import Policy
-from omg.types import EnvSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +37,29 @@ class Moments:
     time: Tensor  # [P], steps since the episode began
 
     @classmethod
-    def of(cls, shown: Mapping[str, Tensor], spec: EnvSpec) -> Moments:
-        """From a batch of what `OmgEnv` shows."""
+    def of(cls, rows: Tensor, layout: Layout) -> Moments:
+        """From a batch of what `OmgEnv` shows, [R, size]."""
+        shown = layout.parts(rows)
         slots = shown[SLOTS].long().flatten().clamp(min=1)
-        rows, window = shown[OBS].shape[:2]
-        filled = torch.arange(window, device=slots.device) < slots.unsqueeze(1)
+        filled = torch.arange(layout.window, device=slots.device) < slots.unsqueeze(1)
         packing = Packing.of(filled, torch.zeros_like(filled))
-        place = packing.unpack(torch.arange(len(packing.time), device=slots.device))
         view = StepView(
             obs=packing.pack(shown[OBS]).float(),
             state=packing.pack(shown[STATE]).float(),
             avail=packing.pack(shown[AVAIL]).bool(),
             last_actions=packing.pack(shown[LAST]).long(),
-            alive=packing.pack(shown[ALIVE]).bool() if spec.leavers else None,
+            alive=packing.pack(shown[ALIVE]).bool() if layout.spec.leavers else None,
         )
-        every = torch.arange(rows, device=slots.device)
+        every = torch.arange(len(rows), device=slots.device)
+        place = packing.unpack(torch.arange(len(packing.time), device=slots.device))
+        present, seats = place[every, slots - 1], shown[SEAT].long()
         began = shown[TIME].long().flatten() - slots + 1
         return cls(
             view=view,
-            seats=shown[SEAT].long(),
+            seats=seats,
             packing=packing,
-            present=place[every, slots - 1],
-            mask=shown[MASK].bool(),
+            present=present,
+            mask=view.avail[present, seats.flatten()],
             time=(began[packing.episode] + packing.time).float(),
         )
 
@@ -73,9 +82,7 @@ def policy_inputs(policy: Policy, moments: Moments) -> Tensor:
     return policy.inputs.step(moments.view.of_seats(seats), seats, feature)
 
 
-def outputs(
-    policy: Policy, moments: Moments, inputs_P1I: Tensor, network: AgentNetwork
-) -> Tensor:
+def outputs(policy: Policy, moments: Moments, inputs_P1I: Tensor, network: AgentNetwork) -> Tensor:
     """A network's outputs at the present of every window, [R, outputs]."""
     if not network.recurrent:
         present = inputs_P1I[moments.present].squeeze(1)
