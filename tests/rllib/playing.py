@@ -33,7 +33,7 @@ def leaver_config(host: str = "ppo", **given: Any) -> Any:
     """A host on the game whose players leave one by one."""
     alg = given.pop("alg", {"ppo": "ppo_am", "dqn": "d3qn_am"}[host])
     options = {"batch_size": 4, "batch_size_run": 4, "buffer_size": 64, "am_hidden_dim": 16}
-    return HOSTS[host](alg, None, env=LEAVERS, **{**options, **given})
+    return HOSTS[host](alg, env=LEAVERS, **{**options, **given})
 
 
 def settings_of(config: Any) -> Settings:

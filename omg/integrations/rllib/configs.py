@@ -32,6 +32,8 @@ CAPACITY = 20_000
 # DQN's updates: one on batch_size x STEPS steps for every FRAGMENT steps that a runner plays.
 FRAGMENT = 8
 STEPS = 4
+# Rows of a mini-batch of PPO, of all seats that share a policy.
+MINIBATCH = 512
 
 
 def seats_by_policy(spec: EnvSpec, policies: str) -> Seats:
@@ -66,8 +68,8 @@ def module_spec(settings: Settings, module_class: type[OmgModule]) -> RLModuleSp
 
 
 def ppo_config(
-    alg: str = "ppo",
-    env: str | None = None,
+    config: str = "ppo",
+    env_config: str | None = None,
     *,
     policies: str = "role",
     frozen: Mapping[int, Settings] | None = None,
@@ -75,33 +77,34 @@ def ppo_config(
     window: int | None = None,
     **values: Any,
 ) -> PPOConfig:
-    """RLlib's PPO with our configuration `alg` (ppo, ppo_am, ppo_omg_tuned …) on `env`; `values`
-    are keys of ours. `policies`: one per role (or for all), shared, or one per seat. `frozen`:
-    seats that are played by runs of ours (`run_settings`). `start`: a run whose weights the
-    policies begin with. What it returns is RLlib's own and may be changed further."""
-    settings = _settings(Settings.of(alg, env, window=window, **values), frozen or {}, start)
-    config = settings.config
+    """RLlib's PPO with our configuration `config` (ppo, ppo_am, ppo_omg_tuned …) on the
+    environment of `env_config`, as `omg.train` takes them; `values` are keys of ours.
+    `policies`: one per role (or for all), shared, or one per seat. `frozen`: seats that are
+    played by runs of ours (`run_settings`). `start`: a run whose weights the policies begin
+    with. What it returns is RLlib's own and may be changed further."""
+    settings = _settings(config, env_config, window, values, frozen=frozen or {}, start=start)
+    keys = settings.config
     ours = _common(PPOConfig(), settings, "ppo", policies, frozen or {})
     ours.learners(learner_class=OmgPPOLearner)
     ours.env_runners(batch_mode="complete_episodes")
     ours.training(
-        lr=config.lr,
-        gamma=config.gamma,
-        lambda_=config.gae_lambda,
-        clip_param=config.eps_clip,
-        entropy_coeff=config.entropy_coef,
-        num_epochs=config.ppo_epochs,
-        grad_clip=config.grad_norm_clip,
-        train_batch_size_per_learner=config.batch_size * settings.spec.episode_limit,
-        minibatch_size=None,
+        lr=keys.lr,
+        gamma=keys.gamma,
+        lambda_=keys.gae_lambda,
+        clip_param=keys.eps_clip,
+        entropy_coeff=keys.entropy_coef,
+        num_epochs=keys.ppo_epochs,
+        grad_clip=keys.grad_norm_clip,
+        train_batch_size_per_learner=keys.batch_size * settings.spec.episode_limit,
+        minibatch_size=MINIBATCH,
         use_kl_loss=False,
     )
     return ours
 
 
 def dqn_config(
-    alg: str = "d3qn",
-    env: str | None = None,
+    config: str = "d3qn",
+    env_config: str | None = None,
     *,
     policies: str = "role",
     frozen: Mapping[int, Settings] | None = None,
@@ -110,27 +113,27 @@ def dqn_config(
     **values: Any,
 ) -> DQNConfig:
     """The same with RLlib's DQN and one of our d3qn* or iql* configurations."""
-    settings = _settings(Settings.of(alg, env, window=window, **values), frozen or {}, start)
-    config = settings.config
+    settings = _settings(config, env_config, window, values, frozen=frozen or {}, start=start)
+    keys = settings.config
     ours = _common(DQNConfig(algo_class=OmgDQN), settings, "dqn", policies, frozen or {})
     ours.learners(learner_class=OmgDQNLearner)
     ours.env_runners(rollout_fragment_length=FRAGMENT)
-    anneal = max(config.epsilon_anneal_time, 1)
+    anneal = max(keys.epsilon_anneal_time, 1)
     ours.training(
-        lr=config.lr,
-        gamma=config.gamma,
-        double_q=config.double_q,
-        dueling=config.dueling,
+        lr=keys.lr,
+        gamma=keys.gamma,
+        double_q=keys.double_q,
+        dueling=keys.dueling,
         num_atoms=1,
         noisy=False,
-        grad_clip=config.grad_norm_clip,
-        epsilon=[[0, config.epsilon_start], [anneal, config.epsilon_finish]],
-        target_network_update_freq=config.target_update_interval * settings.spec.episode_limit,
-        train_batch_size_per_learner=config.batch_size * STEPS,
+        grad_clip=keys.grad_norm_clip,
+        epsilon=[[0, keys.epsilon_start], [anneal, keys.epsilon_finish]],
+        target_network_update_freq=keys.target_update_interval * settings.spec.episode_limit,
+        train_batch_size_per_learner=keys.batch_size * STEPS,
         store_buffer_in_checkpoints=True,
         replay_buffer_config={
             "type": f"{OmgEpisodeReplayBuffer.__module__}.{OmgEpisodeReplayBuffer.__name__}",
-            "capacity": min(config.buffer_size * settings.spec.episode_limit, CAPACITY),
+            "capacity": min(keys.buffer_size * settings.spec.episode_limit, CAPACITY),
             "omg_spec": asdict(settings.spec),
             "omg_window": settings.window,
         },
@@ -139,18 +142,25 @@ def dqn_config(
 
 
 def _settings(
-    settings: Settings, frozen: Mapping[int, Settings], start: Settings | None
+    config: str,
+    env_config: str | None,
+    window: int | None,
+    values: Mapping[str, Any],
+    *,
+    frozen: Mapping[int, Settings],
+    start: Settings | None,
 ) -> Settings:
     """With a window that is long enough for everybody, and the weights to begin with."""
+    settings = Settings.of(config, env_config, window=window, **values)
     for player in frozen.values():
         check_same_game(player, settings)
-    window = max([settings.window, *(player.window for player in frozen.values())])
+    shown = max([settings.window, *(player.window for player in frozen.values())])
     weights = ""
     if start is not None:
         check_same_game(start, settings)
         check_start(start, settings)
         weights = start.weights
-    return replace(settings, window=window, weights=weights)
+    return replace(settings, window=shown, weights=weights)
 
 
 MODULES = {"ppo": OmgPPOModule, "dqn": OmgDQNModule}

@@ -16,10 +16,9 @@ import torch
 from omg.config.loader import dump
 from omg.config.schema import Config
 from omg.controllers.team import TeamMAC
-from omg.envs.registry import make_batched
 from omg.experiment.trained import model_meta, read_run
 from omg.integrations.rllib.modules import OmgModule
-from omg.integrations.rllib.settings import Settings, window_of
+from omg.integrations.rllib.settings import Settings, game_spec, window_of
 from omg.opponents.lineups import EveryoneLearns
 from omg.runners.assembly import make_controller
 from omg.storage.files import write_text, writing
@@ -36,10 +35,8 @@ def run_settings(
 ) -> Settings:
     """The policy of one of our runs, for a module: `which` is last, best or a saved step."""
     found = read_run(run, which)
-    made = make_batched(found.config.env, found.config.env_args, n_copies=1)
-    spec = made.spec
-    made.close()
     config = _alone(found.config)
+    spec = game_spec(config)
     roles = (found.meta.get("policy") or {}).get("roles") or spec.roles
     mac = _controller(config, spec, tuple(roles))
     if mac.model is not None and mac.model.needs_foresight:

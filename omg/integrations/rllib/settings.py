@@ -43,20 +43,22 @@ class Settings:
     @classmethod
     def of(
         cls,
-        alg: str | None,
-        env: str | None,
+        config: str | None,
+        env_config: str | None,
         *,
         window: int | None = None,
         **values: Any,
     ) -> Settings:
-        """As `omg.train(alg, env, **values)` would read them, for all seats."""
+        """As `omg.train(config, env_config, **values)` would read them, for all seats."""
         updates = tuple(Update(k, import_path_of(v), f"{k}={v!r}") for k, v in values.items())
-        config = load(Arguments(alg=alg, env=env, updates=updates)).config
-        made = make_batched(config.env, config.env_args, n_copies=1)
-        spec = made.spec
-        made.close()
-        seats = tuple(range(spec.n_agents))
-        return cls(config=config, spec=spec, seats=seats, window=window_of(config, spec, window))
+        loaded = load(Arguments(alg=config, env=env_config, updates=updates)).config
+        spec = game_spec(loaded)
+        return cls(
+            config=loaded,
+            spec=spec,
+            seats=tuple(range(spec.n_agents)),
+            window=window_of(loaded, spec, window),
+        )
 
     @classmethod
     def read(cls, model_config: Mapping[str, Any]) -> Settings:
@@ -95,6 +97,13 @@ class Settings:
     def for_seats(self, seats: Sequence[int]) -> Settings:
         """The same for a module that plays some seats."""
         return replace(self, seats=tuple(seats))
+
+
+def game_spec(config: Config) -> EnvSpec:
+    """The sizes of the game that a configuration names."""
+    made = make_batched(config.env, config.env_args, n_copies=1)
+    made.close()
+    return made.spec
 
 
 def read_spec(told: Mapping[str, Any]) -> EnvSpec:
