@@ -17,12 +17,12 @@ from omg.components.trajectories import SeatOrder, Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Acted, Controller
 from omg.envs import BatchedEnv, make_batched
-from omg.modules.opponent_models import Inferred, OpponentModel
+from omg.modules.opponent_models import Inferred, ModelRows, OpponentModel
 from omg.opponents.building import agent_lineup, team_lineup
 from omg.opponents.lineups import LineUp
-from omg.opponents.players import Players, ScriptGroup
-from omg.policies.inputs import FORESIGHT, Carry, StepView
-from omg.policies.policy import Policy, build_model
+from omg.opponents.players import LINEUP, Players, ScriptGroup
+from omg.policies.inputs import FORESIGHT, Carry, ModelRowBuilder, StepView
+from omg.policies.policy import Policy, build_model, describe_model
 from omg.types import EnvSpec, FloatArray, IntArray, OmgError
 
 # What is to come of the others' features, next seat first, [B, N-1, W].
@@ -117,6 +117,9 @@ class TeamMAC(Controller):
     """Who sits where is the line-up's business; what the policy remembers of a game is kept in
     the carry, one row per copy."""
 
+    # An opponent model that is trained from these players' games and not used by them.
+    _gathers_for: OpponentModel | None = None
+
     def __init__(
         self,
         *,
@@ -144,6 +147,16 @@ class TeamMAC(Controller):
     def model(self) -> OpponentModel | None:
         """The policy's opponent model."""
         return self.policy.model
+
+    @property
+    def trainee(self) -> OpponentModel | None:
+        """The opponent model that is trained: the policy's, or one that is gathered for."""
+        return self._gathers_for or self.model
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The environment."""
+        return self._spec
 
     @property
     def seats(self) -> tuple[int, ...] | None:
@@ -240,7 +253,13 @@ class TeamMAC(Controller):
             seats = torch.arange(agents, device=view.obs.device).expand(copies, -1)
         foreseen = self._foresight(view, carry, generator) if self._foresight else None
         feature, inferred = self.policy.infer(
-            view, seats, carry["model"], generator, foresight=foreseen, permute=self._permutes
+            view,
+            seats,
+            carry["model"],
+            generator,
+            foresight=foreseen,
+            players_BN=self._known(carry.get("member")),
+            permute=self._permutes,
         )
         if self._records:
             shape = (len(seats), self.lineup.n_learning) if self.lineup.n_learning > 1 else (-1,)
@@ -248,6 +267,27 @@ class TeamMAC(Controller):
         if foreseen is not None:
             kept[FORESIGHT] = foreseen
         return feature, inferred
+
+    def _known(self, members_BN: Tensor | None) -> Tensor | None:
+        """The opponent model's numbers of who sits where, [B, N], -1 for those it does not know;
+        None where it tells nobody apart."""
+        players = self.lineup.players
+        if self.model is None or players is None or members_BN is None or not players.names:
+            return None
+        numbers = self.model.players(players.names)
+        if numbers is None:
+            return None
+        found = numbers[members_BN.cpu().clamp(min=0)].masked_fill(members_BN.cpu() < 0, -1)
+        return found.to(self._device)
+
+    def known_players(self, played: Trajectories) -> Tensor | None:
+        """The same of stored episodes."""
+        there = LINEUP in played.team.scheme.fields
+        return self._known(played.team[LINEUP]) if there else None
+
+    def model_rows(self, played: Trajectories) -> ModelRows:
+        """What the learning seats knew in stored episodes, for the opponent model."""
+        return self.policy.rows.stored(played, self.known_players(played))
 
     def record_fields(self) -> Mapping[str, Field]:
         fields: dict[str, Field] = {}
@@ -270,13 +310,17 @@ class TeamMAC(Controller):
         recorded = {
             name: played.pack(name).view(-1, width) for name, width in model.record_dims().items()
         }
-        found = model.judge(self.policy.rows.stored(played), played.rows, recorded)
+        found = model.judge(self.model_rows(played), played.rows, recorded)
         return {k: v.view(len(episodes), -1).mean(1).cpu().numpy() for k, v in found.items()}
 
     # --- what it is --------------------------------------------------------------------------
 
     def networks(self) -> Mapping[str, nn.Module]:
         return {self.file_name(name): part for name, part in self.policy.networks().items()}
+
+    def describe_team(self) -> dict[str, Any]:
+        """What the weights of those who play depend on."""
+        return self.describe()
 
     def describe(self) -> dict[str, Any]:
         roles = {"roles": list(self.lineup.roles)} if self._spec.roles else {}
@@ -301,14 +345,38 @@ class BasicMAC(TeamMAC):
         spec: EnvSpec,
         device: torch.device,
         lineup: LineUp | None = None,
+        gathering: bool = False,
     ) -> None:
+        """`gathering`: the team does not learn but plays for an opponent model that does. It acts
+        like frozen players, at random with the probability `opponent_epsilon`."""
+        policy = Policy(config=_frozen(config) if gathering else config, spec=spec, device=device)
         super().__init__(
             config=config,
             spec=spec,
             device=device,
-            policy=Policy(config=config, spec=spec, device=device),
+            policy=policy,
             lineup=lineup or team_lineup(config, spec, device),
         )
+        if gathering:
+            model = build_model(config, spec).to(device)
+            model.meet([])
+            settings = policy.inputs.settings
+            policy.rows = ModelRowBuilder(config, spec, settings, others=model.needs_others)
+            self._gathers_for = model
+
+    def describe_team(self) -> dict[str, Any]:
+        """What the weights of those who play depend on."""
+        return super().describe()
+
+    def describe(self) -> dict[str, Any]:
+        if self._gathers_for is None:
+            return super().describe()
+        return {**super().describe(), **describe_model(self._config, self._gathers_for)}
+
+
+def _frozen(config: Config) -> Config:
+    explored = dict.fromkeys(("epsilon_start", "epsilon_finish"), config.opponent_epsilon)
+    return Config.model_validate({**config.as_dict(), **explored})
 
 
 class MultiModuleMAC(TeamMAC):
@@ -325,14 +393,16 @@ class MultiModuleMAC(TeamMAC):
         gathering: bool = False,
     ) -> None:
         """`gathering`: frozen players take every seat; nobody infers anything then."""
-        lineup = lineup or agent_lineup(config, spec, device, gathering=gathering)
+        seated = lineup or agent_lineup(config, spec, device, gathering=gathering)
         model = build_model(config, spec)
+        if lineup is None:  # the run's own players
+            model.meet([] if seated.players is None else seated.players.names)
         super().__init__(
             config=config,
             spec=spec,
             device=device,
             policy=Policy(config=config, spec=spec, device=device, model=model),
-            lineup=lineup,
+            lineup=seated,
             record=config.store_inference and not gathering,
         )
 

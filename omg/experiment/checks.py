@@ -11,7 +11,7 @@ from omg.learners import LEARNERS
 from omg.modules.agents import AGENTS
 from omg.modules.critics import CRITICS
 from omg.modules.mixers import MIXERS
-from omg.modules.opponent_models import OPPONENT_MODELS
+from omg.modules.opponent_models import OPPONENT_MODELS, model_kind, model_name
 from omg.opponents.building import team_folder
 from omg.opponents.pool import OpponentPool
 from omg.policies.policy import check_options
@@ -45,12 +45,12 @@ def _check_settings(config: Config) -> None:
     LEARNERS.check(config.learner, config.learner_args)
     CONTROLLERS.check(config.mac, {})
     AGENTS.check(config.policy_model, config.agent_args)
-    OPPONENT_MODELS.check(config.am_model, config.am_args)
+    OPPONENT_MODELS.check(model_name(config), config.am_args)
     if config.mixer is not None:
         MIXERS.check(config.mixer, config.mixer_args)
     if config.critic is not None:
         CRITICS.check(config.critic, config.critic_args)
-    runner, model = RUNNERS[config.runner], OPPONENT_MODELS[config.am_model]
+    runner, model = RUNNERS[config.runner], model_kind(config)
     if model.needs_foresight and config.oracle_kind == "future" and not runner.in_process:
         raise OmgError(
             f"oracle_kind=future copies running games, which runner={config.runner} keeps in other "

@@ -247,7 +247,11 @@ class Run:
         folder = find_model_folder(config.checkpoint_path, config.load_step)
         groups = ("shapes", "policy", "critic") if for_training else ("shapes", "policy")
         networks = learner.networks() if for_training else self.parts.mac.networks()
-        found = load_checked(folder, networks, self.parts.meta, groups=groups)
+        wanted, team = self.parts.meta, learner.team()
+        if team is not None:  # it plays, and something else is trained
+            networks, groups, for_training = team[0], ("shapes", "policy"), False
+            wanted = {**wanted, "policy": team[1]}
+        found = load_checked(folder, networks, wanted, groups=groups)
         self._loaded_step = int(found.get("env_steps", config.epsilon_anneal_time))
         if not found and self.spec.obs_scale != 1.0 and config.scale_inputs:
             self._remarks["note"] = (

@@ -180,7 +180,7 @@ class PPOLearner(PolicyLearner):
         metrics = {**self.epochs(experience, progress), **found}
         steps = [self._model.train(lesson) for _ in range(self._config.ppo_epochs)]
         model = {name: torch.stack([step[name] for step in steps]).mean() for name in steps[0]}
-        return {**metrics, **model}
+        return {**metrics, **model, **self._model.finish(lesson)}
 
     def _alternatives(self, played: Trajectories, alternatives: Alternatives) -> Tensor:
         """V(s_t, g_k) of every transition's row and alternative by the critic, [K·n, H], from the

@@ -171,7 +171,7 @@ class QLearner(PolicyLearner):
                 f"{type(self).__name__}.fit has made no step, so nothing is learned. Let it call "
                 "self.minimise(loss, progress)."
             )
-        return {**metrics, **self._model.train(lesson)}
+        return {**metrics, **self._model.train(lesson), **self._model.finish(lesson)}
 
     def _mixed(self, mixer: Mixer | None, values_KN: Tensor, state_KS: Tensor) -> Tensor:
         if mixer is None:

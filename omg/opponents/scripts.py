@@ -16,6 +16,8 @@ from omg.types import BoolArray, FloatArray, IntArray, OmgError
 _MODULES = {
     "foraging": "omg.opponents.scripted_foraging",
     "predator_prey": "omg.opponents.scripted_predator_prey",
+    "stag_hunt": "omg.opponents.scripted_stag_hunt",
+    "snowdrift": "omg.opponents.scripted_snowdrift",
 }
 
 
@@ -52,7 +54,8 @@ def make_script(name: str, kinds: Mapping[str, K], *, what: str, noise: float) -
 
 
 class ScriptedGame(Protocol):
-    """A module of scripted players. A board is what they have to know of the game."""
+    """A module of scripted players. A board is what they have to know of the game. Those of games
+    with goals (`EnvSpec.goals`) also have `goals`, called as `headings`: [R] numbers of goals."""
 
     SCRIPTS: Mapping[str, Kind]
     MEMORY_DIM: int

@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from omg.components.episodes import OneHot
+from omg.components.episodes import REACHED, OneHot
 from omg.components.trajectories import SeatOrder, Trajectories
 from omg.config.schema import Config
+from omg.functional import hindsight_goals
 from omg.modules.opponent_models import ModelRows
 from omg.modules.opponent_models.base import PresentOthers
 from omg.types import EnvSpec, Snapshot
@@ -152,8 +153,11 @@ FORESIGHT = "foresight"  # the field of an episode that holds it
 class ModelRowBuilder:
     """Builds `ModelRows` with the policy's own input settings, one row per seat that models."""
 
-    def __init__(self, config: Config, spec: EnvSpec, settings: InputSettings) -> None:
-        self._settings, self.order = settings, SeatOrder(spec)
+    def __init__(
+        self, config: Config, spec: EnvSpec, settings: InputSettings, *, others: bool = False
+    ) -> None:
+        """`others`: rows also hold what the others see (see `OpponentModel.needs_others`)."""
+        self._settings, self.order, self._others = settings, SeatOrder(spec), others
         self.state_scale = spec.state_scale if config.scale_inputs else 1.0
         self._obs_scale = spec.obs_scale if config.scale_inputs else 1.0
 
@@ -184,9 +188,14 @@ class ModelRowBuilder:
         )
 
     def acting(
-        self, view: StepView, seats_Bn: Tensor, foresight: Tensor | None = None
+        self,
+        view: StepView,
+        seats_Bn: Tensor,
+        foresight: Tensor | None = None,
+        players_BN: Tensor | None = None,
     ) -> ModelRows:
-        """B·n rows, copy by copy, of the seats that act in a view of all seats."""
+        """B·n rows, copy by copy, of the seats that act in a view of all seats; `players_BN` are
+        the model's numbers of who sits where."""
         copies, agents = seats_Bn.shape
         rows = torch.arange(copies).unsqueeze(1)
         state, last, alive = view.state, view.last_actions, view.alive
@@ -195,12 +204,22 @@ class ModelRowBuilder:
             alive = None if alive is None else alive.repeat_interleave(agents, 0)
         obs = view.obs[rows, seats_Bn].flatten(0, 1)
         seats = seats_Bn.flatten().to(obs.device)
-        return self._build(obs, state, last, seats, foresight=foresight, alive_RN=alive)
+        built = self._build(obs, state, last, seats, foresight=foresight, alive_RN=alive)
+        if not self._others:
+            return built
+        order = self.order(seats_Bn.to(obs.device))  # [B, n, N-1]
+        at = (rows.unsqueeze(-1).to(obs.device), order)
+        return replace(
+            built,
+            others_obs=view.obs[at].flatten(0, 1) * self._obs_scale,
+            others_avail=view.avail[at].flatten(0, 1),
+            others_player=None if players_BN is None else players_BN[at].flatten(0, 1),
+        )
 
-    def stored(self, played: Trajectories) -> ModelRows:
-        """One row per slot and learning seat."""
+    def stored(self, played: Trajectories, players_BN: Tensor | None = None) -> ModelRows:
+        """One row per slot and learning seat; `players_BN` as with `acting`, by episode."""
         actions, alive = played.packing.pack(played.team["actions"]), played.team_alive
-        return self._build(
+        built = self._build(
             played.pack("obs").flatten(0, 1),
             played.for_rows(played.pack("state")),
             played.for_rows(played.last_actions(everybody=True).long()),
@@ -209,13 +228,41 @@ class ModelRowBuilder:
             self._foresight(played),
             None if alive is None else played.for_rows(alive),
         )
+        return self._with_others(built, played, players_BN) if self._others else built
 
     def training(self, played: Trajectories) -> ModelRows:
-        """As `stored`, with what the others saw at every slot, which nobody knows while acting."""
+        """As `stored`, with what the others saw at every slot, which few models may know while
+        acting."""
         rows = self.stored(played)
-        everybody = played.for_rows(played.packing.pack(played.team.raw("obs")))
-        seen = self.order.relative(everybody, rows.seats)
-        return replace(rows, others_obs=seen.to(torch.float32) * self._obs_scale)
+        return rows if self._others else replace(rows, others_obs=self._seen(rows, played))
+
+    def _with_others(
+        self, rows: ModelRows, played: Trajectories, players_BN: Tensor | None
+    ) -> ModelRows:
+        """What the others saw, could do, were to reach, and who they were."""
+        packing, goal = played.packing, None
+        if REACHED in played.team.scheme.fields:
+            reached = packing.pack(played.team.raw(REACHED))
+            goal = self._of_others(hindsight_goals(reached, packing), rows, played)
+        players = None if players_BN is None else players_BN[packing.episode]
+        return replace(
+            rows,
+            others_obs=self._seen(rows, played),
+            others_avail=self._of_others(
+                packing.pack(played.team.raw("avail_actions")), rows, played
+            ),
+            others_goal=goal,
+            others_player=None if players is None else self._of_others(players, rows, played),
+            time=played.for_rows(packing.time).to(torch.float32),
+        )
+
+    def _seen(self, rows: ModelRows, played: Trajectories) -> Tensor:
+        seen = self._of_others(played.packing.pack(played.team.raw("obs")), rows, played)
+        return seen.to(torch.float32) * self._obs_scale
+
+    def _of_others(self, of_team_PN: Tensor, rows: ModelRows, played: Trajectories) -> Tensor:
+        """Values of all seats at every slot [P, N, …] as each row's others, [P·n, N-1, …]."""
+        return self.order.relative(played.for_rows(of_team_PN), rows.seats)
 
     @staticmethod
     def _foresight(played: Trajectories) -> Tensor | None:

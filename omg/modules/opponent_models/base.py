@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -31,9 +31,15 @@ class ModelRows:
     # diagnostic models and training targets.
     state: Tensor
     others_actions: Tensor | None = None  # [R, N-1], what they did at this moment; training only
-    others_obs: Tensor | None = None  # [R, N-1, O], what they saw, scaled; training only
+    # [R, N-1, O], what they saw, scaled; training only, but for models with `needs_others`
+    others_obs: Tensor | None = None
     foresight: Tensor | None = None  # [R, N-1, W], their features to come; the oracle only
     others_alive: Tensor | None = None  # [R, N-1], bool, who of them still acts; None: all
+    # Only for models with `needs_others`:
+    others_avail: Tensor | None = None  # [R, N-1, A], bool, what they may do
+    others_goal: Tensor | None = None  # [R, N-1], what they reach next, -1: nothing; stored only
+    others_player: Tensor | None = None  # [R, N-1], the model's number of who they are, -1: unknown
+    time: Tensor | None = None  # [R], steps since the episode began; stored only
 
     def take(self, rows: Tensor) -> ModelRows:
         """Some of the rows."""
@@ -64,6 +70,8 @@ class OpponentModel(nn.Module):
     carry_dim: int = 0
     # The acting controller must look ahead for it (see `ModelRows.foresight`).
     needs_foresight: bool = False
+    # It sees what the others see and may do, also while acting (`ModelRows.others_obs` …).
+    needs_others: bool = False
     # Whether its features depend on the state (`ModelRows.state`) while acting.
     reads_state: bool = True
     # Who trains it: `omg.learners.model_training.MODEL_TRAININGS`.
@@ -104,8 +112,16 @@ class OpponentModel(nn.Module):
         what was recorded at R moments; None for a model that expects nothing of the kind."""
         return None
 
+    def meet(self, players: Sequence[str]) -> None:
+        """Told once who plays in a run; for models that remember players between episodes."""
+
+    def players(self, names: Sequence[str]) -> Tensor | None:
+        """The model's numbers of these players, [P], -1 for those it never met; None for a model
+        that does not tell players apart."""
+        return None
+
     def files(self) -> Mapping[str, nn.Module]:
-        """What is saved, by the name of the file."""
+        """What is saved, by the name of the file (without .th, unless it ends with .pth)."""
         return {}
 
     def describe(self) -> Mapping[str, Any]:
