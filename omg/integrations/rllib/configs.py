@@ -21,7 +21,8 @@ from omg.integrations.rllib.modules import FrozenModule, OmgDQNModule, OmgModule
 from omg.integrations.rllib.replay import OmgDQN, OmgEpisodeReplayBuffer
 from omg.integrations.rllib.settings import Settings, check_host
 from omg.learners.subgoal_training import find_prior
-from omg.modules.opponent_models import OPPONENT_MODELS
+from omg.modules.opponent_models import model_kind
+from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.types import EnvSpec, OmgError
 
 # One policy for all seats, one per role, or one per seat.
@@ -176,7 +177,7 @@ def _common(
     """Environment, modules and seeds."""
     check_host(settings, host)
     config, spec = settings.config, settings.spec
-    if OPPONENT_MODELS[config.am_model].training_kind == "subgoals" and not settings.weights:
+    if issubclass(model_kind(config), SubgoalModel) and not settings.weights:
         find_prior(config)
     learning = {
         name: tuple(seat for seat in own if seat not in frozen)

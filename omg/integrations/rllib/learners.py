@@ -8,6 +8,8 @@ from typing import Any
 from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.connectors.learner import GeneralAdvantageEstimation
+from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
@@ -16,7 +18,7 @@ from torch import nn
 from omg.components.episodes import EpisodeBatch
 from omg.integrations.rllib.episodes import EpisodeAssembler, keep_truncations
 from omg.integrations.rllib.model_updates import ModelUpdates
-from omg.integrations.rllib.modules import OmgModule
+from omg.integrations.rllib.modules import INPUTS, OmgModule, OmgPPOModule
 from omg.integrations.rllib.settings import KEY
 from omg.types import OmgError
 
@@ -32,6 +34,18 @@ class CollectEpisodes(ConnectorV2):
 
     def __call__(self, *, batch: Any, episodes: Sequence[Any], **kwargs: Any) -> Any:
         self._learner.collect(episodes)
+        return batch
+
+
+class AddInputs(ConnectorV2):
+    """Makes what the policies are fed once for all epochs and for the advantages."""
+
+    def __call__(self, *, rl_module: Any, batch: Any, **kwargs: Any) -> Any:
+        for name, part in batch.items():
+            module = rl_module[name].unwrapped()
+            inputs = module.inputs(part[Columns.OBS]) if isinstance(module, OmgPPOModule) else None
+            if inputs is not None:
+                part[INPUTS] = inputs
         return batch
 
 
@@ -159,6 +173,10 @@ class OmgLearner(TorchLearner):
 
 class OmgPPOLearner(OmgLearner, PPOTorchLearner):
     """PPO; the coefficients of its KL term are restored, too."""
+
+    def build(self) -> None:
+        super().build()
+        self._learner_connector.insert_before(GeneralAdvantageEstimation, AddInputs())
 
     def more_state(self) -> dict[str, Any]:
         coefficients = self.curr_kl_coeffs_per_module

@@ -23,8 +23,9 @@ from omg.types import OmgError
 
 
 class ModelUpdates:
-    """The buffer and the training of one module's opponent model. `updates_per_episode` updates on
-    `batch_size` episodes are made for every new one, as many as our own learners make."""
+    """The buffer and the training of one module's opponent model. Every new episode is received
+    once (MOA keeps what it needs of it), and for each `updates_per_episode` updates are made on
+    `batch_size` episodes of the buffer, as many as our own learners make."""
 
     def __init__(self, module: OmgModule) -> None:
         settings = module.settings
@@ -61,6 +62,7 @@ class ModelUpdates:
         """Take new episodes in, then make the updates that are due; means over them."""
         for episode in episodes:
             self.buffer.insert_episode_batch(episode)
+            self._training.receive(self.trajectories(episode))
         self.episodes += len(episodes)
         self._owed += len(episodes) * self._config.updates_per_episode
         found: list[Mapping[str, Tensor]] = []
@@ -69,8 +71,11 @@ class ModelUpdates:
             found.append(self._update(env_steps))
         if not self.buffer.can_sample(self._config.batch_size):
             self._owed = 0.0  # as in our own training loop: nothing is owed before that
-        names = found[0] if found else ()
-        return {name: float(torch.stack([f[name] for f in found]).mean()) for name in names}
+        names = dict.fromkeys(name for terms in found for name in terms)
+        return {
+            name: float(torch.stack([terms[name] for terms in found if name in terms]).mean())
+            for name in names
+        }
 
     def _update(self, env_steps: int) -> Mapping[str, Tensor]:
         self.updates += 1
@@ -79,7 +84,7 @@ class ModelUpdates:
         lesson = self._training.prepare(
             played, progress, lambda alternatives: self._values(played, alternatives)
         )
-        return self._training.train(lesson)
+        return {**self._training.train(lesson), **self._training.finish(lesson)}
 
     def trajectories(self, batch: EpisodeBatch) -> Trajectories:
         """Episodes as this module's seats played them."""

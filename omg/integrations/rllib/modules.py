@@ -21,10 +21,9 @@ from ray.rllib.utils.schedules.scheduler import Scheduler
 from torch import Tensor
 
 from omg.controllers import CONTROLLERS
-from omg.functional import UNAVAILABLE
 from omg.integrations.rllib.layout import Layout
 from omg.integrations.rllib.settings import Settings, check_host
-from omg.integrations.rllib.windows import Moments, outputs, policy_inputs
+from omg.integrations.rllib.windows import Fed, Moments
 from omg.modules.agents import AGENTS, AgentNetwork
 from omg.modules.device import set_up_torch
 from omg.opponents.pool_members import weights_in
@@ -33,6 +32,8 @@ from omg.storage.models import load_networks
 from omg.types import OmgError, user_path
 
 Batch = dict[str, Any]
+INPUTS = "omg_inputs"  # the column of a batch with what the policy is fed
+PIECE = 1024  # rows for which that is made at once
 
 
 def build_policy(settings: Settings) -> Policy:
@@ -66,16 +67,15 @@ class OmgModule(TorchRLModule):
     def get_inference_action_dist_cls(self) -> Any:
         return TorchCategorical
 
-    def moments(self, shown: Tensor) -> Moments:
-        """What a batch of observations says."""
-        return Moments.of(shown, self.layout)
+    def fed(self, batch: Batch, column: str = Columns.OBS) -> Fed:
+        """What the policy is fed in a batch of observations."""
+        if INPUTS in batch and column == Columns.OBS:
+            return Fed.stored(batch[INPUTS], batch[column], self.layout)
+        return Fed.of(self.policy, Moments.of(batch[column], self.layout))
 
-    def values(self, shown: Tensor, network: AgentNetwork | None = None) -> Tensor:
-        """One number per action, [R, A]: Q or logits; those of impossible actions are hidden."""
-        moments = self.moments(shown)
-        inputs = policy_inputs(self.policy, moments)
-        found = outputs(self.policy, moments, inputs, network or self.network)
-        return found.masked_fill(~moments.mask, UNAVAILABLE)
+    def values(self, batch: Batch, network: AgentNetwork | None = None) -> Tensor:
+        """Q or logits of every action, [R, A]."""
+        return self.fed(batch).values(self.policy, network or self.network)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """As RLlib's, which takes any keys; here missing ones are an error."""
@@ -109,25 +109,25 @@ class OmgPPOModule(OmgModule, ValueFunctionAPI):
         )
 
     def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
-        return {Columns.ACTION_DIST_INPUTS: self.values(batch[Columns.OBS])}
+        return {Columns.ACTION_DIST_INPUTS: self.values(batch)}
 
     def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
-        moments = self.moments(batch[Columns.OBS])
-        inputs = policy_inputs(self.policy, moments)
-        logits = outputs(self.policy, moments, inputs, self.network)
-        return {
-            Columns.ACTION_DIST_INPUTS: logits.masked_fill(~moments.mask, UNAVAILABLE),
-            Columns.EMBEDDINGS: (moments, inputs),
-        }
+        fed = self.fed(batch)
+        logits = fed.values(self.policy, self.network)
+        return {Columns.ACTION_DIST_INPUTS: logits, Columns.EMBEDDINGS: fed}
 
-    def compute_values(
-        self, batch: Batch, embeddings: tuple[Moments, Tensor] | None = None
-    ) -> Tensor:
+    def compute_values(self, batch: Batch, embeddings: Fed | None = None) -> Tensor:
         """V of every row, [R]."""
-        if embeddings is None:
-            moments = self.moments(batch[Columns.OBS])
-            embeddings = moments, policy_inputs(self.policy, moments)
-        return outputs(self.policy, *embeddings, self.critic).squeeze(-1)
+        fed = embeddings or self.fed(batch)
+        return fed.outputs(self.policy, self.critic).squeeze(-1)
+
+    @torch.no_grad()
+    def inputs(self, shown: Tensor) -> Tensor | None:
+        """What the policy is fed, [R, I], where that can be kept for a whole update: the opponent
+        model does not learn meanwhile. None where a network needs its past, too."""
+        if self.network.recurrent:
+            return None
+        return torch.cat([self.fed({Columns.OBS: part}).present for part in torch.split(shown, PIECE)])
 
 
 class OmgDQNModule(OmgModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):
@@ -154,37 +154,33 @@ class OmgDQNModule(OmgModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):
 
     def compute_q_values(self, batch: Batch) -> Batch:
         """Of the online network."""
-        return {QF_PREDS: self.values(batch[Columns.OBS])}
+        return {QF_PREDS: self.values(batch)}
 
     def forward_target(self, batch: Batch) -> Batch:
         """Of the target network."""
-        return {QF_PREDS: self.values(batch[Columns.OBS], self.target_network)}
+        return {QF_PREDS: self.values(batch, self.target_network)}
 
     def _forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
         with torch.no_grad():
-            q = self.values(batch[Columns.OBS])
+            q = self.values(batch)
         return {Columns.ACTIONS: q.argmax(-1), Columns.ACTION_DIST_INPUTS: q}
 
     def _forward_exploration(self, batch: Batch, t: int = 0, **kwargs: Any) -> Batch:
         """With probability epsilon, any possible action."""
-        greedy = self._forward_inference(batch)[Columns.ACTIONS]
+        with torch.no_grad():
+            fed = self.fed(batch)
+            greedy = fed.values(self.policy, self.network).argmax(-1)
         self.epsilon_schedule.update(t)
-        possible = self.moments(batch[Columns.OBS]).mask.float()
-        anything = torch.multinomial(possible, 1).squeeze(-1)
+        anything = torch.multinomial(fed.mask.float(), 1).squeeze(-1)
         explore = torch.rand(len(greedy)) < float(self.epsilon_schedule.get_current_value())
         return {Columns.ACTIONS: torch.where(explore, anything, greedy)}
 
     def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
-        found = {QF_PREDS: self.values(batch[Columns.OBS])}
+        found = {QF_PREDS: self.values(batch)}
         with torch.no_grad():
-            moments = self.moments(batch[Columns.NEXT_OBS])
-            inputs = policy_inputs(self.policy, moments)
-            for name, network in (
-                (QF_NEXT_PREDS, self.network),
-                (QF_TARGET_NEXT_PREDS, self.target_network),
-            ):
-                q = outputs(self.policy, moments, inputs, network)
-                found[name] = q.masked_fill(~moments.mask, UNAVAILABLE)
+            ahead = self.fed(batch, Columns.NEXT_OBS)
+            found[QF_NEXT_PREDS] = ahead.values(self.policy, self.network)
+            found[QF_TARGET_NEXT_PREDS] = ahead.values(self.policy, self.target_network)
         return found
 
 
@@ -196,7 +192,7 @@ class FrozenModule(OmgModule):
         self.requires_grad_(False)
 
     def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
-        found = self.values(batch[Columns.OBS])
+        found = self.values(batch)
         if self.settings.config.agent_output_type == "q":
             return {Columns.ACTIONS: found.argmax(-1), Columns.ACTION_DIST_INPUTS: found}
         return {Columns.ACTION_DIST_INPUTS: found / self.settings.config.temperature}

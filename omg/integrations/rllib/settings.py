@@ -13,7 +13,8 @@ from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
 from omg.envs.registry import make_batched
 from omg.modules.agents import AGENTS
-from omg.modules.opponent_models import OPPONENT_MODELS
+from omg.modules.opponent_models import model_kind
+from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.policies.policy import build_model
 from omg.registry import import_path_of
 from omg.types import EnvSpec, OmgError
@@ -149,13 +150,13 @@ def check_host(settings: Settings, host: str) -> None:
             f"Players leave {spec.name} one by one, and RLlib ends their returns with that. Set "
             "common_reward=false."
         )
-    model = OPPONENT_MODELS[config.am_model]
+    model = model_kind(config)
     if model.needs_foresight:
         raise OmgError(
             f"am_model={config.am_model} looks ahead in games that it can copy, which RLlib's "
             "cannot be. Use another am_model."
         )
-    if model.training_kind == "subgoals":
+    if issubclass(model, SubgoalModel):
         _check_subgoals(config)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from omg.components.trajectories import Sequences
-from omg.functional import Packing
+from omg.functional import UNAVAILABLE, Packing
 from omg.integrations.rllib.layout import (
     ALIVE,
     AVAIL,
@@ -69,24 +69,53 @@ class Moments:
         return self.seats[self.packing.episode]
 
 
-def policy_inputs(policy: Policy, moments: Moments) -> Tensor:
-    """What the policy is fed at every slot, its opponent model's features included, [P, 1, I]; no
-    gradient reaches the model."""
-    seats = moments.seats_P
-    feature = None
-    if policy.model is not None and policy.feature_dim:
-        with torch.no_grad():
-            rows = policy.rows.acting(moments.view, seats)
-            generator = torch.Generator()  # nothing is drawn: see settings.NEEDED
-            feature = policy.model.unroll(rows, moments.packing, generator).unsqueeze(1)
-    return policy.inputs.step(moments.view.of_seats(seats), seats, feature)
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a policy is fed in R situations, of which any of its networks makes outputs."""
 
+    seats: Tensor  # [R, 1]
+    mask: Tensor  # [R, A], bool
+    present: Tensor  # [R, I], now
+    past: Tensor  # [P, 1, I], at every slot; only networks that remember look at it
+    moments: Moments | None = None  # None: nothing remembers
 
-def outputs(policy: Policy, moments: Moments, inputs_P1I: Tensor, network: AgentNetwork) -> Tensor:
-    """A network's outputs at the present of every window, [R, outputs]."""
-    if not network.recurrent:
-        present = inputs_P1I[moments.present].squeeze(1)
-        carry = present.new_zeros(len(present), network.carry_dim)
-        return network.step(present, carry, moments.seats.flatten())[0]
-    arranged = Sequences(packing=moments.packing, n_seats=1, seats=moments.seats)
-    return policy.unroll(inputs_P1I, arranged, network)[moments.present, 0]
+    @classmethod
+    def of(cls, policy: Policy, moments: Moments) -> Fed:
+        """Its opponent model's features are part of it; no gradient reaches the model."""
+        seats = moments.seats_P
+        feature = None
+        if policy.model is not None and policy.feature_dim:
+            with torch.no_grad():
+                rows = replace(policy.rows.acting(moments.view, seats), time=moments.time)
+                generator = torch.Generator()  # nothing is drawn: see settings.NEEDED
+                feature = policy.model.unroll(rows, moments.packing, generator).unsqueeze(1)
+        inputs = policy.inputs.step(moments.view.of_seats(seats), seats, feature)
+        return cls(
+            seats=moments.seats,
+            mask=moments.mask,
+            present=inputs[moments.present, 0],
+            past=inputs,
+            moments=moments,
+        )
+
+    @classmethod
+    def stored(cls, inputs_RI: Tensor, rows: Tensor, layout: Layout) -> Fed:
+        """From inputs that were made before, of the same observations."""
+        shown = layout.parts(rows)
+        seats, now = shown[SEAT].long(), shown[SLOTS].long().flatten().clamp(min=1) - 1
+        every = torch.arange(len(rows), device=rows.device)
+        mask = shown[AVAIL][every, now, seats.flatten()].bool()
+        return cls(seats=seats, mask=mask, present=inputs_RI, past=inputs_RI.unsqueeze(1))
+
+    def outputs(self, policy: Policy, network: AgentNetwork) -> Tensor:
+        """Of one network, [R, outputs]."""
+        if not network.recurrent:
+            carry = self.present.new_zeros(len(self.present), network.carry_dim)
+            return network.step(self.present, carry, self.seats.flatten())[0]
+        assert self.moments is not None
+        arranged = Sequences(packing=self.moments.packing, n_seats=1, seats=self.seats)
+        return policy.unroll(self.past, arranged, network)[self.moments.present, 0]
+
+    def values(self, policy: Policy, network: AgentNetwork) -> Tensor:
+        """One number per action, [R, A]: Q or logits; those of impossible actions are hidden."""
+        return self.outputs(policy, network).masked_fill(~self.mask, UNAVAILABLE)
