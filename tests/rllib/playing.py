@@ -91,9 +91,9 @@ def played_natively(config: Any, game: Any, actions: np.ndarray[Any, Any]) -> di
     return {name: np.stack(value) for name, value in rows.items()}
 
 
-def make_prior(folder: Path, alg: str, env: str | None, **values: Any) -> str:
+def make_prior(folder: Path, alg: str, env_config: str | None = None, **values: Any) -> str:
     """A folder with <alg>/vae.th of untrained weights, as `init_param_path` names it."""
-    settings = Settings.of(alg, env, **values)
+    settings = Settings.of(alg, env_config, **values)
     torch.manual_seed(0)
     model = build_model(settings.config, settings.spec)
     assert isinstance(model, SubgoalModel)

@@ -85,6 +85,7 @@ def ppo_config(
     with. What it returns is RLlib's own and may be changed further."""
     settings = _settings(config, env_config, window, values, frozen=frozen or {}, start=start)
     keys = settings.config
+    steps = keys.batch_size * settings.spec.episode_limit
     ours = _common(PPOConfig(), settings, "ppo", policies, frozen or {})
     ours.learners(learner_class=OmgPPOLearner)
     ours.env_runners(batch_mode="complete_episodes")
@@ -96,8 +97,8 @@ def ppo_config(
         entropy_coeff=keys.entropy_coef,
         num_epochs=keys.ppo_epochs,
         grad_clip=keys.grad_norm_clip,
-        train_batch_size_per_learner=keys.batch_size * settings.spec.episode_limit,
-        minibatch_size=MINIBATCH,
+        train_batch_size_per_learner=steps,
+        minibatch_size=min(MINIBATCH, steps),
         use_kl_loss=False,
     )
     return ours

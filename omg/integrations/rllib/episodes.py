@@ -74,6 +74,11 @@ def chunk_of(episode: MultiAgentEpisode, layout: Layout, *, logits: bool = False
     cut = False
     for agent, own in episode.agent_episodes.items():
         seat, length = seat_of(str(agent)), len(own)
+        if length > steps:
+            raise OmgError(
+                f"{agent} has {length} steps in an episode of {steps}: RLlib's learner has "
+                "lengthened it. Read episodes before the learner does."
+            )
         shown = layout.parts(np.asarray(own.get_observations()))
         infos = own.get_infos()[1:]
         at = np.arange(length + 1), shown[SLOTS].astype(np.int64).reshape(-1) - 1

@@ -127,7 +127,9 @@ class OmgPPOModule(OmgModule, ValueFunctionAPI):
         model does not learn meanwhile. None where a network needs its past, too."""
         if self.network.recurrent:
             return None
-        return torch.cat([self.fed({Columns.OBS: part}).present for part in torch.split(shown, PIECE)])
+        return torch.cat(
+            [self.fed({Columns.OBS: part}).present for part in torch.split(shown, PIECE)]
+        )
 
 
 class OmgDQNModule(OmgModule, InferenceOnlyAPI, TargetNetworkAPI, QNetAPI):
