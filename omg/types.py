@@ -37,6 +37,15 @@ class RunFailedError(OmgError):
     exit_code = 1
 
 
+def human_bytes(count: float) -> str:
+    """1536 -> '1.5 KiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
 def user_path(named: str | os.PathLike[str]) -> Path:
     """A path as users write it (`~/results`); one that cannot exist is refused."""
     text = os.fspath(named)

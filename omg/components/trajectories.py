@@ -140,6 +140,17 @@ class Trajectories(Sequences):
         return self._typed(name, self.packing.take(self.own.raw(name), self.packing.next))
 
     @cached_property
+    def rows(self) -> Packing:
+        """As of all sequences; where seats may leave, each until it has left."""
+        rows = self.all_rows
+        return rows if self.alive is None else rows.living(self.alive.flatten())
+
+    @cached_property
+    def all_rows(self) -> Packing:
+        """The packing of the P·n rows, whether their seats are alive or not."""
+        return self.packing.per_seat(self.n_seats)
+
+    @cached_property
     def alive(self) -> Tensor | None:
         """Which learning seats still act at every slot, [P, n]; None: all of them."""
         return self.pack(ALIVE) if ALIVE in self.own.scheme.fields else None

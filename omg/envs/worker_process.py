@@ -16,14 +16,19 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv
-from omg.envs.spawned import CLOSE_SECONDS, SHOWN_LINES, SpawnedProcess, prepare_child
+from omg.envs.spawned import (
+    CLOSE_SECONDS,
+    SHOWN_LINES,
+    SpawnedProcess,
+    prepare_child,
+    shared_memory,
+)
 from omg.types import (
     BoolArray,
     EnvSpec,
@@ -64,9 +69,12 @@ class SharedArrays:
             layout["reached"] = (seats, np.int64)
         sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in layout.values()]
         starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)]).tolist()
-        if name is None:
-            _check_size(starts[-1], spec)
-        self._memory = SharedMemory(name=name, create=name is None, size=max(starts[-1], 1))
+        self._memory = shared_memory(
+            name,
+            starts[-1],
+            what=f"what {spec.name} shows",
+            remedy="Correct the sizes it announces, or lower batch_size_run.",
+        )
         self.name = self._memory.name
         self._arrays: dict[str, NDArray[Any]] = {
             key: np.ndarray(shape, kind, self._memory.buf, start)
@@ -84,18 +92,6 @@ class SharedArrays:
         """Let go of the memory; no view of it may be in use."""
         self._arrays.clear()
         self._memory.close()
-
-
-def _check_size(size: int, spec: EnvSpec) -> None:
-    """Refuse more than this machine has: what is left over from a failure is told by others."""
-    if not hasattr(os, "sysconf"):
-        return
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if size > there:
-        raise OmgError(
-            f"Sharing what {spec.name} shows takes {size / 2**30:,.1f} GiB, and this machine has "
-            f"{there / 2**30:,.1f} GiB. Correct the sizes it announces, or lower batch_size_run."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omg.config.arguments import Arguments, Update
+from omg.config.arguments import Arguments, SacredWords, Update
 from omg.config.loader import load, load_saved, read_yaml
 from omg.config.schema import Config, marked
+from omg.experiment.checks import check_sacred
 from omg.experiment.run import Run, RunResult
 from omg.experiment.sacred import go_recorded
 from omg.experiment.saved import SavedRun
@@ -76,8 +78,16 @@ def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
     return load_saved(folder.config, Arguments(updates=tuple(keep))).config, folder
 
 
-def execute(config: Config, resumed: RunFolder | None = None) -> RunResult:
-    """Carry out a run in a new folder, or continue the one that is given."""
+def execute(
+    config: Config,
+    resumed: RunFolder | None = None,
+    *,
+    words: SacredWords = SacredWords(),  # noqa: B008 (frozen)
+    given: Mapping[str, Any] | None = None,
+) -> RunResult:
+    """Carry out a run in a new folder, or continue the one that is given. `words` are for Sacred,
+    which also records what the command line set (`given`)."""
+    check_sacred(words, config)
     folder = resumed or create_run_folder(config)
     lock = folder.path / ".lock"
     held = take_lock(
@@ -87,8 +97,11 @@ def execute(config: Config, resumed: RunFolder | None = None) -> RunResult:
         remove_leftovers(folder.path)
         # Everything that can be refused is refused before Sacred records a run.
         with Run(config, folder) as run:
-            state = folder.load_resume() if resumed else None
-            return go_recorded(run, state) if config.use_sacred else run.go(state)
+            if resumed:
+                run.continue_from(folder.load_resume())
+            if not config.use_sacred:
+                return run.go()
+            return go_recorded(run, words=words, given=given or {})
     except SystemExit as stop:
         raise RunFailedError(
             f"The environment ended the program (SystemExit {stop.code}) instead of the episode. "

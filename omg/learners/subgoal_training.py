@@ -79,33 +79,43 @@ class PriorTraining:
         self._optimiser = FastAdam(model.vae.parameters(), lr=config.am_lr)
         self._generator = torch.Generator().manual_seed(config.seed)
 
-    def _encoded(self, played: Trajectories) -> tuple[Tensor, Tensor]:
-        """What a subgoal encodes of every row, and the rows' seats."""
+    def _encoded(self, played: Trajectories) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What a subgoal encodes of every row whose seat still acts, the rows' seats, and which
+        others still act."""
         rows = self._mac.policy.rows.stored(played)
-        return self._model.source(rows.state, rows.seats), rows.seats
+        if played.alive is not None:
+            rows = rows.take(played.alive.flatten().nonzero(as_tuple=True)[0])
+        return self._model.source(rows.state, rows.seats), rows.seats, rows.others_alive
 
     def receive(self, played: Trajectories) -> None:
         """It learns from samples of the stored episodes."""
 
     def step(self, played: Trajectories) -> Metrics:
         """One update on a batch of episodes."""
-        encoded, seats = self._encoded(played)
+        encoded, seats, alive = self._encoded(played)
         terms = self._model.vae.loss(encoded, self._config.prior_kl_weight, self._generator)
         learned = descend_model(terms, self._optimiser)
         some = slice(None, None, max(1, len(encoded) // SAMPLED))
-        accuracy = self.decoding_accuracy(encoded[some], seats[some])
+        accuracy = self.decoding_accuracy(
+            encoded[some], seats[some], None if alive is None else alive[some]
+        )
         return {**learned, ACCURACY: accuracy}
 
     @torch.no_grad()
-    def decoding_accuracy(self, encoded: Tensor, seats: Tensor) -> Tensor:
+    def decoding_accuracy(
+        self, encoded: Tensor, seats: Tensor, alive: Tensor | None = None
+    ) -> Tensor:
         """Share of states whose other players are decoded from the mean subgoal exactly (to half
-        a cell, see `SubgoalModel.cell`)."""
+        a cell, see `SubgoalModel.cell`). Others who have left do not count, nor do states that all
+        of them have left."""
         mean, _ = self._model.vae.encode(encoded)
         decoded = self._model.vae.decode(mean)
         if self._decodes_places:
             source = self._model.source
             decoded, encoded = source.places(decoded, seats), source.places(encoded, seats)
         close = (decoded - encoded).abs() < 0.5 * self._model.cell
+        if alive is not None and self._decodes_places:
+            close = (close | ~alive.unsqueeze(-1))[alive.any(1)]
         return close.flatten(1).all(1).to(torch.float32).mean()
 
     def examine(self, played: Trajectories | None) -> dict[str, float]:
@@ -212,7 +222,7 @@ class SubgoalTraining(ModelTraining):
         seats, width = played.n_seats, self.model.feature_dim
         ahead = None
         if self.config.subgoal_target == "same":
-            now, following = found.packing.now, found.packing.next
+            now, following = played.all_rows.now, played.all_rows.next
             there = rows if self.model.feeds_subgoals else rows.take(following)
             ahead = self.model.features(_at(subgoal, now), there).view(-1, seats, width)
         return SubgoalLesson(
@@ -313,12 +323,14 @@ class SubgoalTraining(ModelTraining):
             f"subgoal_k{k + 1}": (steps_ahead == k).to(torch.float32).mean()
             for k in range(self.config.subgoal_horizon)
         }
+        alive = lesson.played.alive
+        acted = slice(None) if alive is None else alive.flatten()
         share = {} if self._on_policy else {"subgoal_epsilon": torch.tensor(lesson.epsilon)}
         return {
             **shares,
             **learned,
-            "am_posterior_std": torch.exp(0.5 * found.log_var.detach()).mean(),
-            "am_active_dims": _active_dims(found.mean.detach()),
+            "am_posterior_std": torch.exp(0.5 * found.log_var.detach()[acted]).mean(),
+            "am_active_dims": _active_dims(found.mean.detach()[acted]),
             **share,
         }
 

@@ -237,6 +237,12 @@ def switched(load: Callable[[], Found[K]]) -> Callable[[], Found[K]]:
 
 def set_up_torch(config: Config) -> None:
     """Threads (0: torch's own choice) and whether our kernels are used."""
+    cores = os.cpu_count() or 1
+    if config.torch_threads > max(64, 4 * cores):  # the system may refuse to start them
+        raise OmgError(
+            f"torch_threads={config.torch_threads}, and this machine has {cores} cores. Use at "
+            "most that many."
+        )
     if config.torch_threads:
         torch.set_num_threads(config.torch_threads)
     use_kernels(config.use_kernels)

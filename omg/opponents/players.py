@@ -48,7 +48,7 @@ class SeatRows:
             state=self.state,
             avail=self.avail.unsqueeze(1),
             last_actions=view.last_actions[at].unsqueeze(1),
-            alive=None if view.alive is None else view.alive[at].unsqueeze(1),
+            alive=None if view.alive is None else view.alive[self.copies],
         )
 
     def take(self, rows: Tensor) -> SeatRows:

@@ -31,7 +31,8 @@ class StepView:
     last_actions: Tensor  # [B, N], -1 before the first action
     # Hands out the running games, for diagnostic models that look ahead; None: cannot be copied.
     snapshot: Callable[[], Snapshot] | None = None
-    alive: Tensor | None = None  # [B, N], bool, who still acts; None: everybody
+    # [B, N], bool, which of all seats still act, whichever are in view; None: everybody.
+    alive: Tensor | None = None
 
     def of_seats(self, seats_Bn: Tensor) -> StepView:
         """The same copies with some of their seats."""
@@ -41,7 +42,7 @@ class StepView:
             state=self.state,
             avail=self.avail[rows, seats_Bn],
             last_actions=self.last_actions[rows, seats_Bn],
-            alive=None if self.alive is None else self.alive[rows, seats_Bn],
+            alive=self.alive,
         )
 
     def of_copies(self, copies: Tensor) -> StepView:
@@ -109,9 +110,10 @@ class InputBuilder:
         last_actions: Tensor,
         seats: Tensor | None,
         feature: Tensor | None,
+        alive: Tensor | None,
     ) -> Tensor:
-        """obs [..., n, O], state [..., S], last actions and seats [..., n], feature [..., n, F] ->
-        [..., n, I]; without `seats` the n rows are all seats in order."""
+        """obs [..., n, O], state [..., S], last actions and seats [..., n], feature [..., n, F],
+        alive [..., N] -> [..., n, I]; without `seats` the n rows are all seats in order."""
         lead = obs.shape[:-1]
         parts = [
             state.unsqueeze(-2).expand(*lead, state.shape[-1])
@@ -127,7 +129,8 @@ class InputBuilder:
             parts.append(one_hot.expand(*lead, self.n_agents))
         if self._present is not None:
             all_seats = torch.arange(self.n_agents, device=state.device)
-            parts.append(self._present(state, all_seats.expand(lead) if seats is None else seats))
+            whose = all_seats.expand(lead) if seats is None else seats
+            parts.append(self._present(state, whose, alive))
         if feature is not None:
             parts.append(feature)
         return torch.cat(parts, -1)
@@ -136,7 +139,7 @@ class InputBuilder:
         self, view: StepView, seats: Tensor | None = None, feature: Tensor | None = None
     ) -> Tensor:
         """Inputs of one step, [B, n, I]; `seats` [B, n] says which seats the view holds."""
-        return self._join(view.obs, view.state, view.last_actions, seats, feature)
+        return self._join(view.obs, view.state, view.last_actions, seats, feature, view.alive)
 
     def packed(self, played: Trajectories, feature: Tensor | None = None) -> Tensor:
         """Inputs of whole episodes without padding, [P, n, I]."""
@@ -144,7 +147,8 @@ class InputBuilder:
         needed = self.settings.obs_is_state or self._present is not None
         state = played.pack("state") if needed else obs
         seats = None if played.seats is None else played.seats_PN
-        return self._join(obs, state, played.last_actions(), seats, feature)
+        alive = played.team_alive
+        return self._join(obs, state, played.last_actions(), seats, feature, alive)
 
 
 FORESIGHT = "foresight"  # the field of an episode that holds it

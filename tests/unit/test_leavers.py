@@ -218,7 +218,7 @@ def test_model_rows_hide_what_absent_others_did_last_acting_as_stored() -> None:
     assert rows.take(some).others_alive is not None
     own = view.of_seats(played.seats_PN[:, :1])
     assert own.alive is not None
-    assert own.alive.shape == (len(last), 1)
+    assert own.alive.shape == (len(last), 3)  # of everybody, whoever is in view
 
 
 def test_the_hindsight_goal_is_the_first_one_reached_from_a_slot_on() -> None:

@@ -655,9 +655,23 @@ def test_a_team_string_takes_bare_files_of_an_agent_and_its_opponent_model(
             for state in found
         ), file
     assert collect(rollout, 15)
+    other = "--am_hidden_dim=32"
+    with pytest.raises(OmgError, match=r"no meta\.json.*team_algs\.iql_am\.<key>=<value>"):
+        make_rollout(frozen_team(tmp_path, other))
+    both = [f"--team_algs.{name}.am_hidden_dim=128" for name in ("iql_am", "iql_omg")]
+    assert collect(make_rollout(frozen_team(tmp_path, other, *both)), 15)
     (tmp_path / "iql_am" / "base_am.th").unlink()
     with pytest.raises(OmgError, match=r"iql_am/base_am\.th does not exist"):
         make_rollout(frozen_team(tmp_path))
+
+
+def test_a_learning_algorithm_of_whole_teams_is_named_as_what_is_wrong(
+    company: Path, tmp_path: Path
+) -> None:
+    words = ["--config=2iql_am1iql", "--multi_algs", f"--init_param_path={company}"]
+    said = "iql is the learning algorithm of the team 2iql_am1iql, and it trains whole teams"
+    with pytest.raises(OmgError, match=said):
+        train([*SMALL, *words, f"--local_results_path={tmp_path}", *TASK])
 
 
 @pytest.mark.long

@@ -82,10 +82,12 @@ def poison_json(path: Path, key: str, value: str) -> None:
     path.write_text(json.dumps(changed(json.loads(path.read_text()))))
 
 
-def omg_command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def omg_command(
+    folder: Path, *words: str, program: tuple[str, ...] = ("-m", "omg")
+) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k != "OMG_TRUST"}
     return subprocess.run(
-        [sys.executable, "-m", "omg", *words],
+        [sys.executable, *program, *words],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -135,6 +137,23 @@ def test_no_command_runs_code_that_a_received_file_names(
     if command != "add":  # copies files and builds nothing
         assert done.returncode == 2, done.stderr
         assert done.stderr.startswith("omg: ")
+
+
+@pytest.mark.parametrize("start", ["module", "script"])
+def test_a_file_beside_a_received_run_does_not_pass_for_a_package(
+    received: Path, tmp_path_factory: pytest.TempPathFactory, start: str
+) -> None:
+    script = tmp_path_factory.mktemp("bin") / "omg"
+    script.write_text("from omg.cli.app import main\n\nmain()\n")
+    program = ("-m", "omg") if start == "module" else (str(script),)
+    packages = ("gymnasium", "lbforaging", "matplotlib", "pandas", "sacred", "smac", "sympy")
+    for package in packages:
+        (received / f"{package}.py").write_text(TRAP)
+    poison_config(received, "team", use_sacred=True)
+    for words in (COMMANDS["resume"], COMMANDS["evaluate"]):
+        done = omg_command(received, *words, program=program)
+        assert not (received / "sprung").exists()
+        assert done.returncode == 0, done.stderr
 
 
 def test_what_the_command_line_repeats_or_trusts_is_run(received: Path) -> None:
