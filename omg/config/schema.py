@@ -290,6 +290,7 @@ class MoaSection(Section):
     moa_update_time: Count
     moa_batch_size: Count
     moa_min_size: Steps
+    moa_lr: Positive
     moa_belief_floor: Annotated[Unit, PLAYERS]
     moa_count_discount: Unit
     moa_save_dir: Annotated[Text, Mark(place=True)]

@@ -22,7 +22,7 @@ from omg.evaluation.crossplay_files import (
     write_tables,
 )
 from omg.evaluation.crossplay_table import Cell, Crossplay
-from omg.evaluation.subgoal_replay import ENV, clear_replays, write_subgoal_replays
+from omg.evaluation.subgoal_replay import ENVS, clear_replays, write_subgoal_replays
 from omg.experiment.saved import SavedRun
 from omg.opponents.pool import OpponentPool, Split
 from omg.types import OmgError
@@ -94,7 +94,7 @@ def crossplay(
     table = replace(table, metric=metric if metric in table.metrics() else "")
     if folder is None:
         return table
-    table = replace(table, replays=replays if table.env == ENV else 0)
+    table = replace(table, replays=replays if table.env in ENVS else 0)
     written = write_tables(table, folder)
     check_metric(table, metric)  # refused when the numbers are safe
     written.append(draw_heat_map(table, folder / "crossplay.png", metric=metric))
@@ -110,7 +110,7 @@ def _replays(
     count: int,
 ) -> list[Path]:
     """Replays of each method's first agent, against held-out opponents where there are any."""
-    if not count or table.env != ENV:
+    if not count or table.env not in ENVS:
         return []
     clear_replays(folder)
     opened = open_pool(pool, next(iter(agents.values())))

@@ -76,7 +76,7 @@ class PairTraining:
         self.buffer = MoaBuffer(spec, n_pairs=len(nets), goals=goals)
         self.names = [name.removesuffix(".pth") for name in nets.names()]
         members = nets.members(range(len(nets)))
-        self._adams = [FastAdam(net.parameters(), lr=config.am_lr) for net in members]
+        self._adams = [FastAdam(net.parameters(), lr=config.moa_lr) for net in members]
         self.shuffle = torch.Generator().manual_seed(config.seed)
         self._folder: Path | None = None
         if config.moa_save_dir:

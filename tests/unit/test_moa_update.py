@@ -279,7 +279,7 @@ def test_a_folder_of_models_is_loaded_before_and_saved_after_every_update(tmp_pa
     assert all(
         torch.equal(v, left[k]) for k, v in load_tensors(folder / "player_1_to_2.pth").items()
     )
-    second = training_of(f"--moa_save_dir={folder}", "--am_lr=1e-12", one=True)
+    second = training_of(f"--moa_save_dir={folder}", "--moa_lr=1e-12", one=True)
     other = second._mac.model
     assert isinstance(other, MoaModel)
     with torch.no_grad():

@@ -33,7 +33,7 @@ SPEC = EnvSpec(
 
 
 def config_of(*words: str, alg: str = "iql_moa") -> Config:
-    small = ("--am_hidden_dim=32", "--rnn_hidden_dim=8", "--am_lr=0.01", "--moa_min_size=1")
+    small = ("--am_hidden_dim=32", "--rnn_hidden_dim=8", "--moa_lr=0.01", "--moa_min_size=1")
     return load_command_line([f"--config={alg}", *small, *words]).config
 
 

@@ -86,6 +86,7 @@ class PairNets(nn.Module):
             PairNet(spec.obs_dim, goal_dim, hidden_dim, spec.n_actions)
             for _ in range(spec.n_agents * self.n_others)
         )
+        self._weights: list[nn.Parameter] | None = None
         self._stacked: tuple[tuple[int, ...], Stack] | None = None
         self._kept: dict[int, tuple[Tensor, Grouping]] = {}
 
@@ -150,7 +151,9 @@ class PairNets(nn.Module):
 
     def _stack(self) -> Stack:
         """All weights without gradient; made again only when one of them has changed."""
-        versions = tuple(parameter._version for parameter in self.nets.parameters())
+        if self._weights is None:
+            self._weights = list(self.nets.parameters())
+        versions = tuple([weight._version for weight in self._weights])
         if self._stacked is None or self._stacked[0] != versions:
             with torch.inference_mode(False), torch.no_grad():
                 self._stacked = versions, Stack.of(self.members(range(len(self))))
@@ -168,6 +171,6 @@ class PairNets(nn.Module):
         return kept[1]
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PairNets:
-        self._stacked = None
+        self._stacked = self._weights = None
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
