@@ -12,6 +12,7 @@ import ray
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 
+from omg.integrations.rllib import export_module, export_policy, load_module
 from omg.integrations.rllib.episodes import whole_episode
 from omg.integrations.rllib.layout import Layout
 from omg.integrations.rllib.modules import OmgPPOModule
@@ -211,6 +212,30 @@ def test_two_runners_deliver_and_one_that_dies_is_replaced() -> None:
     assert group.num_healthy_remote_workers() == 2
     results = algorithm.train()
     assert int(told(results)["am_episodes"]) > sum(played)
+    algorithm.stop()
+
+
+def test_a_trained_policy_is_exported_from_the_algorithm_and_from_its_checkpoint(
+    tmp_path: Path,
+) -> None:
+    algorithm = built("ppo")
+    algorithm.train()
+    run = export_policy(algorithm, "shared", tmp_path / "live")
+    path = algorithm.save_to_path(str(tmp_path / "checkpoint"))
+    module = load_module(path, "shared")
+    again = export_module(module, tmp_path / "again", env_steps=1)
+    trained = learner_of(algorithm).module["shared"].state_dict()
+    for folder in (run, again):
+        files = sorted((folder / "models" / "last" / "ppo_moa").glob("*"))
+        assert {"agent.th", "moa_counts.th", "player_1_to_2.pth"} <= {f.name for f in files}
+        saved = torch.load(folder / "models/last/ppo_moa/agent.th", weights_only=True)
+        for name, weights in saved.items():
+            torch.testing.assert_close(weights, trained[f"network.{name}"])
+    for wrong in ("nobody", "seat_0"):
+        with pytest.raises(OmgError, match=wrong):
+            load_module(path, wrong)
+        with pytest.raises(OmgError, match=wrong):
+            export_policy(algorithm, wrong, tmp_path / "none")
     algorithm.stop()
 
 

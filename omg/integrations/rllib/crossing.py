@@ -123,7 +123,8 @@ def _check_seats(settings: Settings) -> None:
 
 def export_policy(algorithm: Any, policy: str, folder: str | os.PathLike[str]) -> Path:
     """As `export_module`, of a policy that an RLlib algorithm is training."""
-    module = algorithm.get_module(policy)
+    known = policy in algorithm.config.policies
+    module = algorithm.get_module(policy) if known else None
     if not isinstance(module, OmgModule):
         raise OmgError(f"The algorithm has no policy '{policy}' of ours. Name one of its own.")
     steps = int(algorithm.metrics.peek(("env_runners", "num_env_steps_sampled_lifetime"), 0))
