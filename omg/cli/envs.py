@@ -14,6 +14,7 @@ from omg.cli.console import show, show_json, show_pairs, show_table
 if TYPE_CHECKING:
     from omg.catalogue import Choice, Description, Foreign
     from omg.catalogue.play import Played
+    from omg.envs.check import CheckResult
 
 JSON = typer.Option(False, "--json", help="the same for programs")
 ENV = typer.Argument(
@@ -166,27 +167,64 @@ def _plain(found: Description) -> dict[str, Any]:
 
 
 @envs_app.command("check", context_settings=FREE_FORM)
-def envs_check(context: typer.Context, env: str = ENV) -> None:
+def envs_check(
+    context: typer.Context,
+    env: str = ENV,
+    all_maps: bool = typer.Option(False, "--all-maps", help="each map of an environment with maps"),
+) -> None:
     """Run the contract tests on an environment: omg envs check foraging [with key=value …]"""
+    from omg.types import OmgError
+
+    choice = _chosen(env, context.args)
+    maps = _maps_of(choice) if all_maps else ()
+    if not maps:
+        results = _checked(choice.env, choice.args)
+        typer.echo(f"{choice.name} {choice.args or ''}".strip())
+        rows = [(each.name, _judged(each.ok), each.detail[:LONGEST]) for each in results]
+        show("check", "", "detail", rows=rows)
+        failed = [result.name for result in results if not result.ok]
+        if failed:
+            raise OmgError(f"{choice.name} breaks the contract in: {', '.join(failed)}.")
+        return
+    rows, failed = [], []
+    for name in maps:
+        results = _checked(choice.env, {**choice.args, "map_name": name})
+        wrong = [f"{each.name}: {each.detail[:LONGEST]}" for each in results if not each.ok]
+        failed += [name] if wrong else []
+        rows.append((name, _judged(not wrong), "; ".join(wrong) or results[0].detail))
+    show("map", "", "detail", rows=rows)
+    if failed:
+        raise OmgError(f"{choice.name} breaks the contract on: {', '.join(failed)}.")
+
+
+def _judged(ok: bool) -> str:
+    return "ok" if ok else "FAILED"
+
+
+def _maps_of(choice: Choice) -> Sequence[str]:
+    """The maps of an environment, as its class lists them."""
+    from omg.envs.registry import environment_class
+    from omg.types import OmgError
+
+    maps: Sequence[str] = getattr(environment_class(choice.env), "maps", ())
+    if not maps:
+        raise OmgError(f"env={choice.env} has no list of maps. Leave out --all-maps.")
+    return maps
+
+
+def _checked(env: str, args: dict[str, Any]) -> list[CheckResult]:
     from omg.envs.check import check_batched_env
     from omg.envs.registry import BatchFactory
     from omg.types import OmgError
 
-    choice = _chosen(env, context.args)
-    factory = BatchFactory(choice.env, choice.args)
+    factory = BatchFactory(env, args)
     try:
         factory(0, 1).close()
     except OmgError:  # a wrong name or argument, not a broken contract
         raise
     except Exception:  # the checks tell
         pass
-    results = check_batched_env(lambda *, n_copies, first_copy: factory(first_copy, n_copies))
-    typer.echo(f"{choice.name} {choice.args or ''}".strip())
-    rows = [(each.name, "ok" if each.ok else "FAILED", each.detail[:LONGEST]) for each in results]
-    show("check", "", "detail", rows=rows)
-    failed = [result.name for result in results if not result.ok]
-    if failed:
-        raise OmgError(f"{choice.name} breaks the contract in: {', '.join(failed)}.")
+    return check_batched_env(lambda *, n_copies, first_copy: factory(first_copy, n_copies))
 
 
 # --- play ----------------------------------------------------------------------------------------

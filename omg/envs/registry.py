@@ -28,6 +28,7 @@ class EnvRegistry(Registry[Any]):
 ENVS = EnvRegistry(
     "environment",
     {
+        "battle": "omg.envs.battle.env:BattleEnv",
         "foraging": "omg.envs.foraging.env:ForagingEnv",
         "gymnasium": "omg.envs.adapters.gymnasium:GymnasiumEnv",
         "matrix_game": "omg.envs.toys:MatrixGameEnv",

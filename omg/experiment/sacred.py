@@ -4,6 +4,7 @@ Nothing else imports it."""
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -51,6 +52,7 @@ def go_recorded(run: Run, *, words: SacredWords, given: Mapping[str, Any]) -> Ru
                 _run.captured_out = printed.text
         return outcome[0].metrics.get("test_return_mean")
 
+    _drop_incomplete(root / "_sources")
     experiment.main(my_main)
     to_sacred = ("comment", "beat-interval", "id", "name", "capture", *DATABASES)
     options = {f"--{key}": flags[key] for key in to_sacred if key in flags}
@@ -157,6 +159,14 @@ def _experiment(values: Mapping[str, Any]) -> Any:
                 source.commit = commit.partition("+")[0]
     experiment.add_config(dict(values))
     return experiment
+
+
+def _drop_incomplete(sources: Path) -> None:
+    """Remove copies of sources that a full disk cut off: Sacred takes a file for whole by its
+    name, which ends in the sum of its content."""
+    for path in sources.glob("*_*"):
+        if hashlib.md5(path.read_bytes()).hexdigest() != path.stem.rpartition("_")[2]:
+            path.unlink()
 
 
 def _own_sources() -> list[Path]:

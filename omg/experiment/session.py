@@ -21,6 +21,7 @@ from omg.storage.files import (
     create_run_folder,
     find_run_to_resume,
     remove_leftovers,
+    writing,
 )
 from omg.storage.locks import release_lock, take_lock
 from omg.types import OmgError, RunFailedError, user_path
@@ -90,9 +91,10 @@ def execute(
     check_sacred(words, config)
     folder = resumed or create_run_folder(config)
     lock = folder.path / ".lock"
-    held = take_lock(
-        lock, lambda who: f"{folder.path} is being trained by {who}. Wait for it, or end it."
-    )
+    with writing(lock):
+        held = take_lock(
+            lock, lambda who: f"{folder.path} is being trained by {who}. Wait for it, or end it."
+        )
     try:
         remove_leftovers(folder.path)
         # Everything that can be refused is refused before Sacred records a run.
@@ -115,4 +117,5 @@ def execute(
         raise
     finally:
         release_lock(lock, held)
-        folder.discard_if_unused()
+        if resumed is None:
+            folder.discard_if_unused()

@@ -14,6 +14,7 @@ from omg.types import BoolArray, FloatArray, IntArray, OmgError
 
 # Adding the players of another environment: one line.
 _MODULES = {
+    "battle": "omg.opponents.scripted_battle",
     "foraging": "omg.opponents.scripted_foraging",
     "predator_prey": "omg.opponents.scripted_predator_prey",
     "stag_hunt": "omg.opponents.scripted_stag_hunt",

@@ -38,7 +38,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RunFailedError(
             f"{path} could not be written: {error.strerror or error}. Free space or choose another "
-            "local_results_path; what was saved before is intact."
+            "folder; what was saved before is intact."
         ) from error
 
 
@@ -269,7 +269,8 @@ class RunFolder:
 
     def discard_if_unused(self) -> None:
         """Remove the folder of a run that failed before it did anything, to free its name."""
-        if {path.name for path in self.path.iterdir()} <= {self.config.name, RUN}:
+        there = {path.name: path.stat().st_size for path in self.path.iterdir()}
+        if there.pop(self.metrics.name, 0) == 0 and there.keys() <= {self.config.name, RUN}:
             shutil.rmtree(self.path, ignore_errors=True)
 
 

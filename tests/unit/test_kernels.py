@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omg import compiled
 from omg.modules import device
 from omg.modules.device import load_library
 from omg.modules.kernels import gru, optimiser, qmix
@@ -236,7 +237,7 @@ def test_weights_in_double_precision_are_torchs(caplog: pytest.LogCaptureFixture
 
 @needs_compiler
 def test_a_width_the_kernel_does_not_take_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    device._said.discard("a GRU of width 20, which is no multiple of 16")
+    compiled._said.discard("a GRU of width 20, which is no multiple of 16")
     core = GRUCore(4, 20)
     for _ in range(2):
         three_steps(core, torch.zeros(6, 4))

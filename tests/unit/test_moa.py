@@ -377,12 +377,11 @@ def test_episodes_are_judged_by_goals_and_actions() -> None:
         for me in range(3):
             for other in range(3):
                 ends = batch["reached"][episode, :, other].max()
-                for t in range(steps + 1):
-                    if other == me or not alive[episode, t, other]:
+                for t in range(steps):
+                    if other == me or not alive[episode, t, [me, other]].all():
                         continue
-                    if t < steps:
-                        told["action"][me][0] += int(actions[episode, t, other] == 1)
-                        told["action"][me][1] += 1
+                    told["action"][me][0] += int(actions[episode, t, other] == 1)
+                    told["action"][me][1] += 1
                     if ends >= 0:
                         told["belief"][me][0] += int(ends == 0)
                         told["belief"][me][1] += 1

@@ -134,6 +134,26 @@ def test_a_resume_state_that_is_refused_leaves_no_record_of_sacred(runs: Path) -
         omg.train(resume=runs / "qmix", t_max=48)
 
 
+def test_a_refused_continuation_leaves_a_run_that_has_only_its_settings(runs: Path) -> None:
+    shutil.rmtree(runs / "qmix" / "resume")
+    shutil.rmtree(runs / "qmix" / "models")
+    (runs / "qmix" / "metrics.jsonl").unlink()
+    before = files_of(runs / "qmix")
+    with pytest.raises(omg.OmgError, match="has no resume state"):
+        omg.train(resume=runs / "qmix", t_max=48)
+    assert files_of(runs / "qmix") == before
+
+
+def test_a_source_that_a_full_disk_cut_off_is_recorded_again(tmp_path: Path) -> None:
+    settings = {**SMALL, "use_sacred": True, "local_results_path": str(tmp_path)}
+    omg.train("iql", "foraging", run_name="one", **settings)
+    (copy,) = tmp_path.glob("sacred/_sources/gru_*.c")
+    whole = copy.read_bytes()
+    copy.write_bytes(whole[:100])
+    omg.train("iql", "foraging", run_name="two", **settings)
+    assert copy.read_bytes() == whole
+
+
 # --- checksums -----------------------------------------------------------------------------------
 
 

@@ -12,17 +12,22 @@ from collections.abc import Iterator
 
 from omg.cli.doctor.line import Line
 
-# name, module and function of each, and what does its work without it
+NETWORKS = "omg.modules.kernels"
+# name, module and function of each, what does its work without it, and what it equals
 KERNELS = (
-    ("GRU kernel", "gru", "gru_kernel", "nn.GRU is"),
-    ("step kernel", "gru", "stacked_kernel", "torch's layers are"),
-    ("mixer kernel", "qmix", "qmix_kernel", "torch's layers are"),
-    ("optimiser kernel", "optimiser", "optimiser_kernel", "torch's optimisers are"),
+    ("GRU kernel", f"{NETWORKS}.gru", "gru_kernel", "nn.GRU is", "torch"),
+    ("step kernel", f"{NETWORKS}.gru", "stacked_kernel", "torch's layers are", "torch"),
+    ("mixer kernel", f"{NETWORKS}.qmix", "qmix_kernel", "torch's layers are", "torch"),
+    (
+        *("optimiser kernel", f"{NETWORKS}.optimiser", "optimiser_kernel"),
+        *("torch's optimisers are", "torch"),
+    ),
+    ("battle kernel", "omg.envs.battle.kernel", "battle_kernel", "NumPy is", "NumPy"),
 )
 
 
 def kernel_lines() -> list[Line]:
-    """The compiler and the kernels; without them torch does the same, slower."""
+    """The compiler and the kernels; without them torch or NumPy does the same, slower."""
     try:
         importlib.import_module("torch")
     except Exception:  # whatever breaks torch, the doctor goes on and says so
@@ -47,10 +52,10 @@ def _compiler() -> Line:
     return Line("speed", "C compiler", "ok", f"{found}: {name}")
 
 
-def _kernel_line(name: str, module: str, function: str, instead: str) -> Line:
-    kernel, reason = getattr(importlib.import_module(f"omg.modules.kernels.{module}"), function)()
+def _kernel_line(name: str, module: str, function: str, instead: str, equals: str) -> Line:
+    kernel, reason = getattr(importlib.import_module(module), function)()
     if kernel is not None:
-        return Line("speed", name, "ok", f"{reason}; equals torch (self-test)")
+        return Line("speed", name, "ok", f"{reason}; equals {equals} (self-test)")
     return _unused(name, f"{instead} used instead, because {_because(reason)}")
 
 

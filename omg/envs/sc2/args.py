@@ -1,5 +1,5 @@
 """The arguments of the StarCraft II environments (SMAC's own, passed on, and two of ours), SMAC's
-maps, and which columns of a state belong to whom."""
+maps, and which columns of a state belong to whom. `battle`, which needs no game, shares them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,53 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
+from omg.envs.contract import GameArguments
 from omg.registry import nearest
 from omg.types import OmgError
 
 DIFFICULTIES = tuple("123456789A")
 # Ours; everything else belongs to the package's class.
 OWN_ARGUMENTS = ("timeout_seconds", "max_restarts")
+
+
+class SmacArguments(GameArguments):
+    """The arguments of SMAC's class with its defaults, and two of ours."""
+
+    map_name: str = "8m"
+    step_mul: int = Field(8, ge=1, le=1000)
+    move_amount: float = Field(2, gt=0, le=16)
+    difficulty: str | int = "7"
+    game_version: str | None = None
+    seed: int | None = None
+    continuing_episode: bool = False
+    obs_all_health: bool = True
+    obs_own_health: bool = True
+    obs_last_action: bool = False
+    obs_pathing_grid: bool = False
+    obs_terrain_height: bool = False
+    obs_instead_of_state: bool = False
+    obs_timestep_number: bool = False
+    state_last_action: bool = True
+    state_timestep_number: bool = False
+    reward_sparse: bool = False
+    reward_only_positive: bool = True
+    reward_death_value: float = Field(10, allow_inf_nan=False)
+    reward_win: float = Field(200, allow_inf_nan=False)
+    reward_defeat: float = Field(0, allow_inf_nan=False)
+    reward_negative_scale: float = Field(0.5, allow_inf_nan=False)
+    reward_scale: bool = True
+    reward_scale_rate: float = Field(20, gt=0, allow_inf_nan=False)
+    replay_dir: str = ""
+    replay_prefix: str = ""
+    window_size_x: int = 1920
+    window_size_y: int = 1200
+    heuristic_ai: bool = False
+    heuristic_rest: bool = False
+    debug: bool = False
+    timeout_seconds: float = 300.0
+    max_restarts: int = 5
 
 
 def check_arguments(args: Mapping[str, Any], known: Collection[str], owner: str) -> dict[str, Any]:
@@ -27,7 +68,7 @@ def check_arguments(args: Mapping[str, Any], known: Collection[str], owner: str)
             )
     checked = dict(args)
     if "difficulty" in checked:
-        checked["difficulty"] = _difficulty(checked["difficulty"])
+        checked["difficulty"] = checked_difficulty(checked["difficulty"])
     if isinstance(checked.get("game_version"), int | float):
         raise OmgError(
             f"env_args.game_version={checked['game_version']} is a number (4.10 would become 4.1). "
@@ -56,7 +97,7 @@ def _is_number(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
-def _difficulty(value: Any) -> str:
+def checked_difficulty(value: Any) -> str:
     """A digit on a command line is a number; SMAC wants text."""
     if str(value) not in DIFFICULTIES:
         raise OmgError(

@@ -48,13 +48,16 @@ def prediction_accuracy(predicted_RJA: Tensor, rows: ModelRows, packing: Packing
     """Per episode, how often the likeliest action of the others was taken, over all moments at
     which they acted."""
     assert rows.others_actions is not None
+    hits = predicted_RJA.argmax(-1) == rows.others_actions
+    return shares(hits, both_act(rows, packing), packing, otherwise=0.0)
+
+
+def both_act(rows: ModelRows, packing: Packing) -> Tensor:
+    """At which moments one acts oneself and which of the others do, [R, N-1]."""
     acted = torch.zeros(len(rows.seats), dtype=torch.bool, device=rows.seats.device)
     acted[packing.now] = True
-    counted = acted.unsqueeze(1).expand(-1, predicted_RJA.shape[1])
-    if rows.others_alive is not None:
-        counted = counted & rows.others_alive
-    hits = predicted_RJA.argmax(-1) == rows.others_actions
-    return shares(hits, counted, packing, otherwise=0.0)
+    counted = acted.unsqueeze(1).expand(-1, rows.others_last.shape[1])
+    return counted if rows.others_alive is None else counted & rows.others_alive
 
 
 def shares(hits: Tensor, counted: Tensor, packing: Packing, *, otherwise: float) -> Tensor:
@@ -184,9 +187,7 @@ class MoaModel(OpponentModel):
         found = {"prediction_accuracy": prediction_accuracy(predicted, rows, packing)}
         if not self.goals or rows.others_goal is None:
             return found
-        counted = rows.others_goal >= 0
-        if rows.others_alive is not None:
-            counted = counted & rows.others_alive
+        counted = both_act(rows, packing) & (rows.others_goal >= 0)
         belief = recorded["am_belief"].view(-1, self._others, len(self.goals))
         hits = belief.argmax(-1) == rows.others_goal
         chance = 1.0 / len(self.goals)
