@@ -1,4 +1,4 @@
-"""RLlib's tests: skipped only where Ray is not installed (`test_without_ray.py` says so)."""
+"""RLlib's tests, skipped only where Ray is not installed: `test_without_ray.py` says so."""
 
 from __future__ import annotations
 

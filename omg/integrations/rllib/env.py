@@ -14,8 +14,10 @@ from ray.tune.registry import register_env
 
 from omg.config.arguments import Arguments, Update
 from omg.config.loader import available, load
-from omg.envs.registry import make_batched
+from omg.envs.registry import environment_class, make_batched
 from omg.integrations.rllib.layout import History, Layout
+from omg.integrations.rllib.settings import trusted_here
+from omg.registry import trust
 from omg.runners.rollout import team_reward
 from omg.types import (
     BoolArray,
@@ -201,8 +203,10 @@ class Maker:
 
     name: str
     shipped: bool = False
+    trusted: tuple[str, ...] = ()  # what the program that made it has named
 
     def __call__(self, config: Mapping[str, Any]) -> OmgEnv:
+        trust(*self.trusted)
         if not self.shipped:
             return OmgEnv(self.name, config)
         given = {**config}
@@ -223,5 +227,6 @@ def register() -> list[str]:
 
 def register_game(name: str) -> str:
     """Tell RLlib of a game of the registry or by import path, without a configuration; the name."""
-    register_env(f"{PREFIX}game/{name}", Maker(name))
+    environment_class(name)  # refused here if it is not trusted
+    register_env(f"{PREFIX}game/{name}", Maker(name, trusted=tuple(trusted_here())))
     return f"{PREFIX}game/{name}"

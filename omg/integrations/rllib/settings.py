@@ -3,6 +3,7 @@ RLlib's workers and into its checkpoints."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -16,7 +17,7 @@ from omg.modules.agents import AGENTS
 from omg.modules.opponent_models import model_kind
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.policies.policy import build_model
-from omg.registry import import_path_of
+from omg.registry import TRUSTED, import_path_of, trust
 from omg.types import EnvSpec, OmgError
 
 KEY = "omg"  # in a module's model_config
@@ -70,6 +71,7 @@ class Settings:
                 "omg.integrations.rllib (ppo_config, dqn_config, module_spec)."
             )
         told = model_config[KEY]
+        trust(*told["trusted"])
         return cls(
             config=Config.model_validate(told["config"]),
             spec=read_spec(told["spec"]),
@@ -87,6 +89,7 @@ class Settings:
                 "seats": list(self.seats),
                 "window": self.window,
                 "weights": self.weights,
+                "trusted": trusted_here(),
             }
         }
 
@@ -98,6 +101,11 @@ class Settings:
     def for_seats(self, seats: Sequence[int]) -> Settings:
         """The same for a module that plays some seats."""
         return replace(self, seats=tuple(seats))
+
+
+def trusted_here() -> list[str]:
+    """Modules outside omg that this program has named; its workers may import them, too."""
+    return [name for name in os.environ.get(TRUSTED, "").split(",") if name]
 
 
 def game_spec(config: Config) -> EnvSpec:
