@@ -12,6 +12,7 @@ from omg.evaluation.crossplay_table import Crossplay, Number, Opponent
 from omg.storage.files import read_checked
 from omg.types import OmgError
 
+DRAWN = ("foraging", "stag_hunt", "snowdrift")  # games whose replays are pictures of a grid
 MAX_SIDE = 100  # cells of a board that can be drawn
 Place: TypeAlias = tuple[FiniteFloat, FiniteFloat]  # row, column
 Chances: TypeAlias = tuple[FiniteFloat, ...]

@@ -1,4 +1,4 @@
-"""MOA among scripted hunters of Stag Hunt: what they do is predicted, what they want believed."""
+"""MOA among scripted hunters: what they do is predicted, what they want is believed."""
 
 from __future__ import annotations
 

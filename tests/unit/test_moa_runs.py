@@ -11,12 +11,16 @@ import torch
 
 from omg.cli.train import train
 from omg.envs.registry import make_batched
+from omg.evaluation.agent_runs import read_agent_run
+from omg.evaluation.subgoal_replay import write_subgoal_replays
 from omg.experiment.agent import load_agent
 from omg.experiment.output import read_metrics
 from omg.experiment.training import RunInterrupted, TrainingLoop
 from omg.modules.opponent_models.moa import MoaModel
 from omg.modules.opponent_models.moa_omg import MoaSubgoalModel
 from omg.opponents.pool import OpponentPool
+from omg.report.formats import read_replay
+from omg.report.replays import other_seats
 from omg.storage.files import load_tensors
 from omg.types import Observation, OmgError, TimeStep
 
@@ -199,3 +203,48 @@ def test_options_of_moa_are_refused_for_other_models(hunters: Hunters) -> None:
 def test_collecting_ahead_hands_over_models_and_counts(hunters: Hunters) -> None:
     run = hunters.run("iql_moa", "--collect_ahead=1", "--run_name=ahead")
     assert logged(run, "moa_loss")
+
+
+def test_beliefs_stand_in_replays_of_hunts_as_they_were_recorded(
+    hunters: Hunters, hunted: Path, tmp_path: Path
+) -> None:
+    pool = OpponentPool.open(hunters.strangers)
+    agent = read_agent_run(hunted)
+    written = write_subgoal_replays("moa", agent, pool, pool.members(), tmp_path, count=3)
+    assert len(written) == 3
+    left = 0
+    for path in written:
+        replay = read_replay(path)
+        assert replay.env == "stag_hunt"
+        assert replay.goals == ("stag", "hare 1", "hare 2")
+        assert replay.beliefs is not None
+        assert replay.predictions is not None
+        for frame, beliefs, expected in zip(
+            replay.frames, replay.beliefs, replay.predictions, strict=False
+        ):
+            for place, seat in enumerate(other_seats(replay)):
+                there = frame.players[seat][2] > 0
+                left += not there
+                assert sum(beliefs[place]) == pytest.approx(float(there), abs=0.01)
+                assert sum(expected[place]) == pytest.approx(float(there), abs=0.01)
+        assert [food[2] for food in replay.frames[0].foods] == [2, 1, 1]
+    assert left
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"beliefs": []}, "rows of beliefs"),
+        ({"goals": ["stag"]}, "other goals"),
+    ],
+)
+def test_a_replay_whose_beliefs_do_not_fit_is_refused(
+    hunters: Hunters, hunted: Path, tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    pool = OpponentPool.open(hunters.pool)
+    path = write_subgoal_replays(
+        "moa", read_agent_run(hunted), pool, pool.members(), tmp_path, count=1
+    )[0]
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(OmgError, match=said):
+        read_replay(path)

@@ -297,6 +297,7 @@ def test_kernels_that_could_not_be_built_are_recorded_as_off(
 # --- signals -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_closed_terminal_is_an_interruption_like_others(tmp_path: Path) -> None:
     words = [f"--{k}={v}" for k, v in SMALL.items() if k not in ("env_args", "t_max", "use_sacred")]
     process = subprocess.Popen(
@@ -337,7 +338,9 @@ class Quitting(ForagingEnv):
         return super().step(actions)
 
 
-@pytest.mark.parametrize("runner", ["batch", "episode", "parallel"])
+@pytest.mark.parametrize(
+    "runner", ["batch", "episode", pytest.param("parallel", marks=pytest.mark.long)]
+)
 def test_an_environment_that_ends_the_program_is_a_failure_with_a_sentence(
     runner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,6 +370,7 @@ def stubborn(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **more: 
     return omg.train("iql", env=Stubborn, **{**SMALL, "local_results_path": str(tmp_path), **more})
 
 
+@pytest.mark.long
 def test_a_constructor_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omg.runners.assembly.IMPORT_SECONDS", 6.0)
     with pytest.raises(RunFailedError, match="did not answer within 7 seconds"):

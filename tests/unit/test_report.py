@@ -1005,6 +1005,7 @@ def in_browser(tmp_path: Path, html: str, address: str = "", *, width: int = 128
     return done.stdout
 
 
+@pytest.mark.long
 def test_replays_tabs_and_theme_react_in_a_browser(tmp_path: Path, html: str) -> None:
     dom = in_browser(tmp_path, html.replace("</body>", ACTIONS + "</body>"), "#replay=0&frame=3")
     found = re.search(r'<pre id="seen">(.*?)</pre>', dom)
@@ -1022,6 +1023,7 @@ def test_replays_tabs_and_theme_react_in_a_browser(tmp_path: Path, html: str) ->
     assert int(seen["hidden"]) > 0
 
 
+@pytest.mark.long
 def test_the_page_does_not_scroll_sideways_on_a_phone(tmp_path: Path, html: str) -> None:
     """Headless windows have a least width, so the page is put into a frame of a phone's."""
     outer = """<!doctype html><iframe id="f" src="inner.html" style="width:390px;height:900px">

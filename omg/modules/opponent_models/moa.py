@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from omg.config.schema import Config
 from omg.functional import Packing
-from omg.modules.opponent_models.base import Inferred, ModelRows, OpponentModel
+from omg.modules.opponent_models.base import Inferred, ModelRows, OpponentModel, of_present
 from omg.modules.opponent_models.beliefs import GoalCounts, bayes, filtered
 from omg.modules.opponent_models.moa_nets import PairNets
 from omg.types import EnvSpec, OmgError
@@ -39,25 +39,22 @@ def seen_by(rows: ModelRows) -> tuple[Tensor, Tensor]:
 
 def of_the_present(values_RJW: Tensor, rows: ModelRows) -> Tensor:
     """Features about the others, side by side; zeros about those who have left."""
-    if rows.others_alive is not None:
-        values_RJW = values_RJW * rows.others_alive.unsqueeze(-1)
-    return values_RJW.flatten(1)
+    return of_present(values_RJW, rows.others_alive).flatten(1)
+
+
+def acted_together(rows: ModelRows, packing: Packing) -> Tensor:
+    """At which rows oneself and which of the others acted, [R, N-1]."""
+    acted = torch.zeros(len(rows.seats), dtype=torch.bool, device=rows.seats.device)
+    acted[packing.now] = True
+    both = acted.unsqueeze(1).expand_as(rows.others_last)
+    return both if rows.others_alive is None else both & rows.others_alive
 
 
 def prediction_accuracy(predicted_RJA: Tensor, rows: ModelRows, packing: Packing) -> Tensor:
-    """Per episode, how often the likeliest action of the others was taken, over all moments at
-    which they acted."""
+    """Per episode, how often the likeliest action of the others was taken."""
     assert rows.others_actions is not None
     hits = predicted_RJA.argmax(-1) == rows.others_actions
-    return shares(hits, both_act(rows, packing), packing, otherwise=0.0)
-
-
-def both_act(rows: ModelRows, packing: Packing) -> Tensor:
-    """At which moments one acts oneself and which of the others do, [R, N-1]."""
-    acted = torch.zeros(len(rows.seats), dtype=torch.bool, device=rows.seats.device)
-    acted[packing.now] = True
-    counted = acted.unsqueeze(1).expand(-1, rows.others_last.shape[1])
-    return counted if rows.others_alive is None else counted & rows.others_alive
+    return shares(hits, acted_together(rows, packing), packing, otherwise=0.0)
 
 
 def shares(hits: Tensor, counted: Tensor, packing: Packing, *, otherwise: float) -> Tensor:
@@ -187,7 +184,7 @@ class MoaModel(OpponentModel):
         found = {"prediction_accuracy": prediction_accuracy(predicted, rows, packing)}
         if not self.goals or rows.others_goal is None:
             return found
-        counted = both_act(rows, packing) & (rows.others_goal >= 0)
+        counted = acted_together(rows, packing) & (rows.others_goal >= 0)
         belief = recorded["am_belief"].view(-1, self._others, len(self.goals))
         hits = belief.argmax(-1) == rows.others_goal
         chance = 1.0 / len(self.goals)
