@@ -84,7 +84,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--algorithm", choices=CONFIGS, default="ppo")
-    parser.add_argument("--minutes", type=float, default=6.0, help="of training in RLlib")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of training in RLlib")
     parser.add_argument("--prior", default="", help="a run of am_learner; else one is made")
     parser.add_argument("--prior-steps", type=int, default=50_000)
     parser.add_argument("--runners", type=int, default=2)

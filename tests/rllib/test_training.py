@@ -194,6 +194,7 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_runners_deliver_and_one_that_dies_is_replaced() -> None:
+    # The game is a class outside omg: workers may import it because this program named it.
     config = leaver_config("ppo", alg="ppo_moa", **MOA)
     config.env_runners(num_env_runners=2)
     config.fault_tolerance(restart_failed_env_runners=True)

@@ -55,12 +55,15 @@ class Chunk:
 
 def keep_truncations(episode: MultiAgentEpisode) -> None:
     """Where some agents left and the time limit ends the game for the others, RLlib notes a
-    termination for all. Give the others their truncation back, so that they bootstrap."""
+    termination for all. Give the others their truncation back, so that they bootstrap; who left
+    with the last step was terminated."""
     for own in episode.agent_episodes.values():
-        infos = own.get_infos()
-        if own.is_terminated and infos and infos[-1].get(CUT):
-            own.is_terminated, own.is_truncated = False, True
-            episode.is_terminated, episode.is_truncated = False, True
+        infos = own.get_infos() if own.is_done else []
+        if infos:
+            cut = bool(infos[-1].get(CUT))
+            own.is_terminated, own.is_truncated = not cut, cut
+            if cut:
+                episode.is_terminated, episode.is_truncated = False, True
 
 
 def chunk_of(episode: MultiAgentEpisode, layout: Layout, *, logits: bool = False) -> Chunk:
