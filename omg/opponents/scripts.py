@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from omg.registry import nearest
 from omg.types import BoolArray, FloatArray, IntArray, OmgError
 
-# Adding the players of another environment: one line.
+# Adding the players of another environment: one line, at the end. Of several that know a name
+# (`random`) the first is meant where none is named, so the order is part of old command lines.
 _MODULES = {
-    "battle": "omg.opponents.scripted_battle",
     "foraging": "omg.opponents.scripted_foraging",
     "predator_prey": "omg.opponents.scripted_predator_prey",
     "stag_hunt": "omg.opponents.scripted_stag_hunt",
     "snowdrift": "omg.opponents.scripted_snowdrift",
+    "battle": "omg.opponents.scripted_battle",
 }
 
 
