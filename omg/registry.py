@@ -28,6 +28,7 @@ EXTRAS = {
     "pettingzoo": "mpe",
     "rware": "rware",
     "pymongo": "mongo",
+    "ray": "rllib",
 }
 
 

@@ -114,7 +114,7 @@ class PriorTraining:
             source = self._model.source
             decoded, encoded = source.places(decoded, seats), source.places(encoded, seats)
         close = (decoded - encoded).abs() < 0.5 * self._model.cell
-        if alive is not None and self._decodes_places:
+        if alive is not None and alive.any() and self._decodes_places:
             close = (close | ~alive.unsqueeze(-1))[alive.any(1)]
         return close.flatten(1).all(1).to(torch.float32).mean()
 

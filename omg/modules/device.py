@@ -8,7 +8,7 @@ import ctypes
 import functools
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -78,6 +78,12 @@ def load_kernel(
 def largest_difference(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
     """Of a self-test; not a number where one of the tensors holds such a thing."""
     return float(torch.stack([(a - b).detach().abs().max() for a, b in pairs]).max())
+
+
+def difference_with_gradients(found: Tensor, expected: Tensor, leaves: Sequence[Tensor]) -> float:
+    """The largest difference of a self-test's values and of their gradients."""
+    mine, theirs = (torch.autograd.grad(t.square().mean(), leaves) for t in (found, expected))
+    return largest_difference([(found, expected), *zip(mine, theirs, strict=True)])
 
 
 def plain(*tensors: Tensor) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from omg.envs.goal_grid.env import GridArguments
 from omg.envs.goal_grid.games import DIRECTIONS, STAY, state_parts
@@ -169,10 +168,7 @@ class GridScripts:
         there, get = scene.on(goal), self._action_for(goal, board)
         actions = np.where(there, get, _walk(scene, goal, avail))
         chances = np.array([_chance(script) for script in scripts])[members]
-        if chances.any():
-            draws = rng.random((len(members), avail.shape[1] + 1))
-            noisy = draws[:, 0] < chances
-            actions = np.where(noisy, _random_action(avail, draws[:, 1:]), actions)
+        actions = base.by_chance(actions, avail, chances, rng)
         trying = there & (actions == get)
         same = goal + 1 == memory[:, GOAL]
         after = np.empty_like(memory)
@@ -224,12 +220,6 @@ class GridScripts:
 def _chance(script: Script[Kind]) -> float:
     """Of a random action."""
     return 1.0 if script.kind.aim is None else script.noise
-
-
-def _random_action(avail: BoolArray, draws: NDArray[np.float64]) -> IntArray:
-    """A uniformly random available action: the largest of independent draws wins."""
-    action: IntArray = np.where(avail, draws, -1.0).argmax(axis=1)
-    return action
 
 
 def _walk(scene: Scene, goal: IntArray, avail: BoolArray) -> IntArray:

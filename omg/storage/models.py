@@ -24,16 +24,17 @@ def save_models(
     folder: Path,
     *,
     networks: Mapping[str, nn.Module],
-    optimiser: Mapping[str, Any],
+    optimiser: Mapping[str, Any] | None,
     meta: Mapping[str, Any],
 ) -> None:
-    """Write a model folder in one go."""
+    """Write a model folder in one go; without `optimiser` there is no opt.th."""
     with new_folder(folder) as part:
         for name, network in networks.items():
             file = part / file_of(name)  # a mixed team has <alg>/agent.th
             file.parent.mkdir(exist_ok=True)
             save_tensors(file, network.state_dict())
-        save_tensors(part / "opt.th", dict(optimiser))
+        if optimiser is not None:
+            save_tensors(part / "opt.th", dict(optimiser))
         (part / META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
         write_sums(part)
 

@@ -174,6 +174,13 @@ def test_a_scripted_player_becomes_a_member_without_weights(tmp_path: Path) -> N
     assert "noise" in refusal(pool.add_script, "random", noise=2.0)
 
 
+def test_a_name_that_several_games_know_means_the_forager_where_no_game_is_named(
+    tmp_path: Path,
+) -> None:
+    pool = OpponentPool.create(tmp_path / "pool")
+    assert pool.add_script("random").env == "foraging", "as before other games had one"
+
+
 def test_one_refused_run_keeps_all_from_being_added(tmp_path: Path) -> None:
     pool = OpponentPool.create(tmp_path / "pool")
     (tmp_path / "empty").mkdir()

@@ -307,3 +307,17 @@ def test_the_scripts_are_found_by_environment_and_by_name() -> None:
         if name in scripted_game("snowdrift").SCRIPTS
     ]
     assert shared == ["random"]
+
+
+@pytest.mark.long
+def test_who_is_told_the_goals_answers_them() -> None:
+    from benchmarks.oracle_gap import play
+
+    given: dict[str, Any] = {"episodes": 512, "gamma": 1.0, "noise": 0.0}
+    told = play("stag_hunt", None, others=("stag",), **given)
+    assert told > 2.4  # a quarter of the stag at least
+    told = play("stag_hunt", None, others=("farthest_hare",), **given)
+    assert told > 0.95  # a hare that nobody takes away
+    assert play("stag_hunt", "stag", others=("farthest_hare",), **given) < 0.1
+    told = play("snowdrift", None, others=("nearest_drift",), **given)
+    assert told > play("snowdrift", "nearest_drift", others=("nearest_drift",), **given)
