@@ -9,7 +9,7 @@ longest first, so that step t of all episodes that reach it is one contiguous pi
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -88,6 +88,19 @@ class Packing:
             place=episode * steps + time,
         )
 
+    def living(self, alive: Tensor) -> Packing:
+        """The packing of rows whose seats may leave, `alive` [P] where they still act: only those
+        are transitions, and an episode of a row ends where its seat is absent first."""
+        stays = alive[self.now]
+        acted = torch.zeros(self.shape[0], dtype=torch.int64, device=alive.device)
+        acted.index_add_(0, self.episode, alive.long())
+        return replace(
+            self,
+            now=self.now[stays],
+            next=self.next[stays],
+            length=torch.minimum(self.length, acted[self.episode] + 1),
+        )
+
     def future(self, slots: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
         """The slots 1 … horizon steps later in the same episode, [K, H], and which of them exist
         (the others repeat the last one): never past the episode's end."""
@@ -147,9 +160,15 @@ def next_action_values(
 
 
 def td_targets(reward: Tensor, terminated: Tensor, next_values: Tensor, *, gamma: float) -> Tensor:
-    """r + γ (1 - terminated) V(s'). A cut (truncated) episode is not terminated: it bootstraps."""
-    continues = (~terminated).to(torch.float32).unsqueeze(-1)
+    """r + γ (1 - terminated) V(s'). A cut (truncated) episode is not terminated: it bootstraps.
+    `terminated` is [K], or [K, N] where seats end one by one."""
+    continues = _per_seat(~terminated).to(torch.float32)
     return reward + gamma * continues * next_values
+
+
+def _per_seat(of_transitions: Tensor) -> Tensor:
+    """[K] as [K, 1]; [K, N] as it is."""
+    return of_transitions.unsqueeze(-1) if of_transitions.dim() == 1 else of_transitions
 
 
 def following_transition(packing: Packing) -> Tensor:
@@ -189,13 +208,15 @@ def td_lambda_targets(
 ) -> Tensor:
     """G_t = r_t + γ (1 - d_t) [(1 - λ) V_{t+1} + λ G_{t+1}], [K, N].
 
-    `reward` is [K, 1 or N], `terminated` [K], and `next_values_KN` holds V_{t+1}. G behind an
-    episode's last transition is V there, so a cut episode bootstraps. What is given behind a
-    termination is not looked at, whatever it is."""
+    `reward` is [K, 1 or N], `terminated` [K] or, where seats end one by one, [K, N], and
+    `next_values_KN` holds V_{t+1}. G behind an episode's last transition is V there, so a cut
+    episode bootstraps. What is given behind a termination is not looked at, whatever it is."""
     ends = (following_transition(packing) == len(packing.now)).unsqueeze(1)
-    values = next_values_KN.masked_fill(terminated.bool().unsqueeze(1), 0.0)
+    over = _per_seat(terminated.bool())
+    values = next_values_KN.masked_fill(over, 0.0)
     terms = reward + gamma * torch.where(ends, values, (1 - td_lambda) * values)
-    return backward_sums(terms, torch.full_like(terms, gamma * td_lambda), packing)
+    factors = torch.full_like(terms, gamma * td_lambda).masked_fill(over, 0.0)
+    return backward_sums(terms, factors, packing)
 
 
 def generalised_advantages(
@@ -210,6 +231,7 @@ def generalised_advantages(
     """A_t = δ_t + γλ A_{t+1} with δ_t = r_t + γ (1 - d_t) V(s_{t+1}) - V(s_t), [P, N]; zero at
     slots that are no transitions, such as the last of an episode: there the sum ends. An episode
     that was cut bootstraps from the value of its last slot, one that terminated does not.
+    `terminated_P` is [P], or [P, N] where seats end one by one.
 
     All episodes, agents and steps at once (`backward_sums`). No gradient passes through it."""
     values, reward = values_PN.detach(), reward_PN.detach()
@@ -217,7 +239,9 @@ def generalised_advantages(
     errors = td_targets(reward[now], terminated_P[now], values[following], gamma=gamma)
     errors = errors - values[now]
     advantages = torch.zeros_like(values)
-    advantages[now] = backward_sums(errors, torch.full_like(errors, gamma * lam), packing)
+    factors = torch.full_like(errors, gamma * lam)
+    factors = factors.masked_fill(_per_seat(terminated_P[now].bool()), 0.0)
+    advantages[now] = backward_sums(errors, factors, packing)
     return advantages
 
 
@@ -278,3 +302,18 @@ def hit_ratio(predicted: Sequence[Hashable], trajectory: Sequence[Hashable]) -> 
     """
     hits = {state for t, state in enumerate(predicted) if state in trajectory[t + 1 :]}
     return len(hits) / len(trajectory)
+
+
+# --- goals ------------------------------------------------------------------------------------
+
+
+def hindsight_goals(reached_PN: Tensor, packing: Packing) -> Tensor:
+    """The first goal that each seat reaches at a slot or later in the same episode, -1 if none,
+    [P, N]; `reached_PN` holds what was reached with every slot's step, -1 for nothing."""
+    steps = packing.shape[1]
+    padded = packing.unpack(reached_PN.long() + 1)  # padding is 0, which is nothing
+    number = torch.arange(steps, device=padded.device).view(1, -1, 1)
+    when = torch.where(padded > 0, number, steps)
+    first = when.flip(1).cummin(1).values.flip(1)
+    found = padded.gather(1, first.clamp(max=steps - 1))
+    return packing.pack(torch.where(first < steps, found - 1, -1))

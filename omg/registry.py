@@ -3,6 +3,7 @@ for and with settings of their own."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -27,6 +28,7 @@ EXTRAS = {
     "pettingzoo": "mpe",
     "rware": "rware",
     "pymongo": "mongo",
+    "ray": "rllib",
 }
 
 
@@ -66,24 +68,37 @@ TRUSTED = "OMG_TRUST"
 def trust(*targets: str) -> None:
     """Let saved runs and pools name these modules ("module" or "module:Class"). Whatever the
     command line or the program itself names is trusted anyway."""
-    known = [name for name in os.environ.get(TRUSTED, "").split(",") if name]
+    known = trusted_modules()
     new = [target.partition(":")[0].strip() for target in targets]
     os.environ[TRUSTED] = ",".join(dict.fromkeys([*known, *filter(None, new)]))
+
+
+def trusted_modules() -> list[str]:
+    """Modules outside omg that the command line or the program has named."""
+    return [name for name in os.environ.get(TRUSTED, "").split(",") if name]
 
 
 def check_trusted(target: str) -> None:
     """Refuse to import what only a saved file names: importing a module runs its code. A module
     that the program has imported itself is not refused."""
     module = target.partition(":")[0]
-    trusted = ["omg", *os.environ.get(TRUSTED, "").split(",")]
-    if module in sys.modules or any(
-        f"{module}.".startswith(f"{name}.") for name in trusted if name
-    ):
+    if module in sys.modules or module.partition(".")[0] == "omg":
+        return
+    if any(f"{module}.".startswith(f"{name}.") for name in trusted_modules()):
+        _search_current_folder()
         return
     raise OmgError(
         f"'{target}' is code outside omg that a saved file names, and loading it would run it. If "
         f"you trust it, add --trust={module} to the command; in Python, import {module} first."
     )
+
+
+def _search_current_folder() -> None:
+    """Find the user's own modules where the command was started. Not before they are named: a
+    file beside a received run could pass for a package that is imported later."""
+    with contextlib.suppress(OSError):  # it is gone
+        if (here := os.getcwd()) not in sys.path:
+            sys.path.insert(0, here)
 
 
 def import_path(target: str, base: type[Any] | None) -> Any:

@@ -37,6 +37,15 @@ class RunFailedError(OmgError):
     exit_code = 1
 
 
+def human_bytes(count: float) -> str:
+    """1536 -> '1.5 KiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
 def user_path(named: str | os.PathLike[str]) -> Path:
     """A path as users write it (`~/results`); one that cannot exist is refused."""
     text = os.fspath(named)
@@ -82,6 +91,12 @@ class EnvSpec:
     roles: tuple[str, ...] = ()
     # How many of the obs_dim features every seat really has; the rest are always zero. Empty: all.
     obs_dims: tuple[int, ...] = ()
+    # True: seats may become absent during an episode, and stay so until it ends (see `alive`).
+    leavers: bool = False
+    # What players may go for ("stag", "hare 1" …); empty: not said (see `TimeStep.reached`).
+    goals: tuple[str, ...] = ()
+    # Columns of the state that say where each goal is, in the same order for all; may be empty.
+    goal_features: tuple[tuple[int, ...], ...] = ()
     # Empty by default; environments list their `info` statistics (e.g. "battle_won").
     statistics: tuple[str, ...] = ()
 
@@ -99,6 +114,9 @@ class Observation:
     obs: FloatArray  # [B, N, O]
     state: FloatArray  # [B, S]
     avail: BoolArray  # [B, N, A]
+    # [B, N], who still acts; None: everybody. An absent seat sees zeros, may only do action 0 and
+    # earns nothing.
+    alive: BoolArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +127,13 @@ class FinalObservation:
     obs: FloatArray  # [E, N, O]
     state: FloatArray  # [E, S]
     avail: BoolArray  # [E, N, A]
+    alive: BoolArray | None = None  # [E, N]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeStep:
-    """One step of B copies. Copies that ended have been restarted: `obs`, `state` and `avail`
-    belong to the new episode, `final` holds the last view of the old one."""
+    """One step of B copies. Copies that ended have been restarted: `obs`, `state`, `avail` and
+    `alive` belong to the new episode, `final` holds the last view of the old one."""
 
     obs: FloatArray  # [B, N, O]
     state: FloatArray  # [B, S]
@@ -127,3 +146,6 @@ class TimeStep:
     info: Mapping[str, FloatArray] = field(default_factory=dict)
     # Copies whose episode was lost (a worker died) and restarted; learn nothing from them.
     dropped: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    alive: BoolArray | None = None  # [B, N], as `Observation.alive`
+    # [B, N], which of EnvSpec.goals each seat reached in this step, -1: none.
+    reached: IntArray | None = None

@@ -148,6 +148,8 @@ ARGUMENTS = {
     "foraging": ("omg.envs.foraging.args", "ForagingArgs"),
     "spread": ("omg.envs.spread", "SpreadArgs"),
     "predator_prey": ("omg.envs.predator_prey", "PredatorPreyArgs"),
+    "snowdrift": ("omg.envs.goal_grid.snowdrift", "SnowdriftArgs"),
+    "stag_hunt": ("omg.envs.goal_grid.stag_hunt", "StagHuntArgs"),
 }
 # drawn: whole episodes by the environment; saved: by the game itself; frames: step by step.
 Showing: TypeAlias = Literal["drawn", "saved", "frames", "text"]

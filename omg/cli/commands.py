@@ -45,7 +45,8 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         invoke = super().invoke
-        raise typer.Exit(run(ctx.meta[DEBUG], lambda: invoke(ctx)))
+        computes = self.name != "doctor"  # which tells what is wrong with the machine
+        raise typer.Exit(run(ctx.meta[DEBUG], lambda: invoke(ctx), computes=computes))
 
 
 class Group(TyperGroup):

@@ -121,6 +121,8 @@ def _facts(found: Description) -> list[tuple[str, str]]:
         ("state", f"{spec.state_dim} {spec.state_dtype}"),
         ("limit", f"{spec.episode_limit} steps, then the episode is truncated"),
         ("rewards", _rewards(found)),
+        *([("leavers", "agents may leave before the end")] if spec.leavers else []),
+        *([("goals", ", ".join(spec.goals))] if spec.goals else []),
         ("statistics", ", ".join(spec.statistics) or "none"),
         (
             "snapshots",

@@ -14,9 +14,11 @@ import typer
 
 from omg.cli.console import printable
 
+LEAST_MEMORY = 700 << 20  # bytes; torch cannot be loaded with less than about 650 MiB
 # A word of a message that nobody reads to its end, e.g. a value of 6,000 digits.
 TOO_LONG = re.compile(r"\S{400,}")
 NO_MEMORY = re.compile("(can't|cannot|not enough|unable to) (allocate )?memory|bad_alloc", re.I)
+ASKED_BYTES = re.compile(r"allocate (\d+) bytes")
 ASKED = re.compile(r"--debug|(--)?debug=(true|1|yes|on)", re.IGNORECASE)
 
 
@@ -36,11 +38,23 @@ def trusting(words: Sequence[str]) -> list[str]:
     return [word for word in words if word not in asked]
 
 
-def run(debug: bool, action: Callable[[], Any]) -> int:
-    """Do what a command is for; the exit code. The user's own parts are found by import path."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+def run(debug: bool, action: Callable[[], Any], *, computes: bool = True) -> int:
+    """Do what a command is for; the exit code."""
+    allowed = _memory_limit()
+    if computes and allowed < LEAST_MEMORY:
+        advice = f"Allow at least {LEAST_MEMORY >> 20} MiB"
+        return _tell(f"this process may have {allowed >> 20} MiB (ulimit -v). {advice}.", 1)
     return report_errors(debug, action)
+
+
+def _memory_limit() -> int:
+    """Bytes that this process may have. With too few of them torch ends it without a word."""
+    try:
+        import resource
+    except ImportError:  # not Unix
+        return sys.maxsize
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def report_errors(debug: bool, action: Callable[[], Any]) -> int:
@@ -77,13 +91,24 @@ def report(error: Exception, debug: bool = False) -> int:
     said = _words_of(error)
     if isinstance(error, MemoryError) or NO_MEMORY.search(said):
         advice = "Make networks, buffers or the number of copies smaller, or free some"
-        return _tell(f"there is not enough memory ({said or 'none is left'}). {advice}.", 1)
+        return _tell(f"there is not enough memory ({_memory_words(said)}). {advice}.", 1)
     if isinstance(error, OSError) and error.errno is not None and not _own_code(error):
         advice = "Check that it exists, its permissions, free space and limits (ulimit -a)"
         return _tell(f"the operating system refused: {said}. {advice}.", 1)
     where = _own_code(error)
     advice = f"It arose in {where}" if where else "This is a bug or a fault of the environment"
     return _tell(f"{type(error).__name__}: {said}. {advice}; --debug shows where.", 1)
+
+
+def _memory_words(said: str) -> str:
+    """How much was asked for at once and how much there is, if the refusal tells."""
+    asked = ASKED_BYTES.search(said)
+    if asked is None:
+        return said or "none is left"
+    from omg.experiment.checks import machine_memory  # slow to import
+
+    there = machine_memory() / 2**30
+    return f"{int(asked[1]) / 2**30:,.1f} GiB at once, and this process can have {there:,.1f} GiB"
 
 
 def _words_of(error: BaseException) -> str:

@@ -36,8 +36,9 @@ def plot(
 ) -> None:
     """Learning curves of runs, with 95 % bands from three seeds on."""
     from omg.evaluation.curves import draw_curves, group_runs
+    from omg.evaluation.words import seed_notes
 
     groups = group_runs(runs)
-    for words in groups.notes:
+    for words in (*groups.notes, *seed_notes([len(runs) for runs in groups.runs.values()])):
         typer.echo(words)
     typer.echo(f"Wrote {draw_curves(groups.runs, out, metric=metric or groups.metric())}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,8 +14,12 @@ import typer
 from omg.cli.errors import run, trusting, wants_debug
 
 if TYPE_CHECKING:
+    from omg.config.arguments import SacredWords
     from omg.config.schema import Config
     from omg.experiment.run import RunResult
+
+# Sacred's -d, alone or among other flags without values.
+SHORT_DEBUG = re.compile("-[Depqfu]*d[Ddepqfu]*")
 
 
 def train_command(context: typer.Context) -> None:
@@ -22,22 +29,92 @@ def train_command(context: typer.Context) -> None:
 
 def main(words: Sequence[str]) -> int:
     """Train or explain; the exit code."""
-    if not words or "--help" in words or "-h" in words:
+    if not words or "--help" in words or "-h" in words or words[0] == "help":
         print(usage(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
-    return run(wants_debug(words), lambda: train(trusting(words)))
+    debug = wants_debug(words) or any(SHORT_DEBUG.fullmatch(word) for word in words)
+    return run(debug, lambda: train(trusting(words)))
 
 
-def train(words: Sequence[str]) -> RunResult:
-    """Run what a command line asks for."""
-    from omg.config.arguments import parse_arguments
+def train(words: Sequence[str]) -> RunResult | None:
+    """Do what a command line asks for: a run, or one of Sacred's commands."""
+    from omg.config.arguments import parse_arguments, split_sacred
+
+    sacred, rest = split_sacred(words)
+    if "loglevel" in sacred.flags:
+        _log_from(sacred.flags["loglevel"])
+    if sacred.command not in ("", "my_main"):
+        _show(sacred, rest)
+        return None
+    from omg.experiment.sacred import changes, show
     from omg.experiment.session import execute, prepare
 
-    config, resumed = prepare(parse_arguments(words))
-    result = execute(config, resumed)
+    arguments = parse_arguments(rest)
+    config, resumed = prepare(arguments)
+    if "print-config" in sacred.flags:
+        show("print_config", arguments, config)
+        print("-" * 79)
+    given = changes(arguments, config)[0] if config.use_sacred else {}
+    with _debugger() if "pdb" in sacred.flags else contextlib.nullcontext():
+        result = execute(config, resumed, words=sacred, given=given)
     if not config.quiet or config.evaluate:
         _closing_lines(config, result)
     return result
+
+
+def _show(sacred: SacredWords, rest: Sequence[str]) -> None:
+    """One of Sacred's commands."""
+    from dataclasses import replace
+
+    from omg.config.arguments import parse_arguments
+    from omg.config.loader import available, load
+
+    arguments = parse_arguments(rest)
+    file = "config.json"
+    if sacred.command == "save_config":
+        named = [str(u.value) for u in arguments.updates if u.path == "config_filename"]
+        file = named[-1] if named else file
+        kept = tuple(u for u in arguments.updates if u.path != "config_filename")
+        arguments = replace(arguments, updates=kept)
+    from omg.experiment.checks import check_sacred
+    from omg.experiment.sacred import show
+
+    config = load(arguments).config
+    check_sacred(sacred, config)
+    show(sacred.command, arguments, config, file=file)
+    if sacred.command == "print_named_configs":
+        print(f"  --config=      {', '.join(available('algs'))}")
+        print(f"  --env-config=  {', '.join(available('envs'))}")
+
+
+def _log_from(level: str) -> None:
+    """Show what is logged from a level on, in Sacred's format."""
+    from omg.types import OmgError
+
+    number = int(level) if level.isdigit() else logging.getLevelName(level.upper())
+    if not isinstance(number, int) or not 0 <= number <= 50:
+        raise OmgError(
+            f"--loglevel={level} is not possible. Expected: DEBUG, INFO, WARNING, ERROR, CRITICAL "
+            "or 0 to 50."
+        )
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s - %(name)s - %(message)s"))
+    logging.getLogger("omg").handlers = [handler]
+    logging.getLogger("omg").setLevel(number or 1)
+
+
+@contextlib.contextmanager
+def _debugger() -> Iterator[None]:
+    """Where a run fails, pdb opens there; the failure is reported afterwards."""
+    import pdb
+    import traceback
+
+    try:
+        yield
+    except Exception as error:
+        traceback.print_exc()
+        pdb.post_mortem(error.__traceback__)
+        raise
 
 
 def _closing_lines(config: Config, result: RunResult) -> None:
@@ -61,8 +138,15 @@ def _closing_lines(config: Config, result: RunResult) -> None:
 
 
 def usage() -> str:
+    from omg.config.arguments import SACRED_COMMANDS, SACRED_FLAGS
     from omg.config.loader import available
 
+    flags = [
+        f"  -{flag.short}, --{flag.long + '=…' * flag.valued:<17} {flag.about}"
+        for flag in SACRED_FLAGS
+        if not flag.refused
+    ]
+    commands = [f"  {name:<24} {about}" for name, about in SACRED_COMMANDS.items()]
     return (
         "Usage: omg train --config=<alg> --env-config=<env> [--key=value …] [--flag] "
         "[with a.b=c …]\n"
@@ -71,5 +155,7 @@ def usage() -> str:
         "  keys: omg config show --config=<alg> --env-config=<env>\n"
         "  --debug: show where an error arose, and check every update for NaN\n"
         "Example: omg train --config=qmix --env-config=foraging "
-        "with env_args.key=Foraging-5x5-2p-1f-v3 t_max=100000"
+        "with env_args.key=Foraging-5x5-2p-1f-v3 t_max=100000\n"
+        + "\n".join(["Sacred's commands, before or after the words above:", *commands])
+        + "\n".join(["", "Sacred's flags:", *flags])
     )

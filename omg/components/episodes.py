@@ -100,8 +100,15 @@ def _features(dtype_name: str, buffer_dtype: str) -> torch.dtype:
 
 def environment_scheme(spec: EnvSpec, *, common_reward: bool, buffer_dtype: str = "auto") -> Scheme:
     """The scheme of an environment's episodes. A slot t holds what was seen before step t, the
-    action taken then and what it brought; the last slot holds only the last observation."""
+    action taken then and what it brought; the last slot holds only the last observation. Where
+    agents may leave, `alive` says who still acted; where goals are named, `reached` says who
+    reached which with the step (-1: none, as in the last slot)."""
     small = torch.uint8 if spec.n_actions <= 255 else torch.int16
+    optional: dict[str, Field] = {}
+    if spec.leavers:
+        optional[ALIVE] = Field(dtype=torch.bool, group="agents")
+    if spec.goals:
+        optional[REACHED] = Field(dtype=torch.int64, storage=torch.int8, group="agents")
     return Scheme(
         fields={
             "state": Field(
@@ -116,11 +123,13 @@ def environment_scheme(spec: EnvSpec, *, common_reward: bool, buffer_dtype: str 
             "avail_actions": Field(vshape=(spec.n_actions,), dtype=torch.bool, group="agents"),
             "reward": Field(vshape=(1 if common_reward else spec.n_agents,)),
             "terminated": Field(dtype=torch.bool),
+            **optional,
         },
         groups={"agents": spec.n_agents},
     )
 
 
+ALIVE, REACHED = "alive", "reached"  # stored only where an environment has leavers or goals
 ONE_HOT = "actions_onehot"  # PyMARL's field; made where it is read, not stored
 _NUMPY: dict[torch.dtype, type[np.generic]] = {
     torch.float32: np.float32,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from omg.components.episodes import EpisodeBatch, Field, Scheme
+from omg.components.episodes import ALIVE, EpisodeBatch, Field, Scheme
 from omg.functional import Packing
 from omg.types import EnvSpec, OmgError
 
@@ -138,6 +138,29 @@ class Trajectories(Sequences):
     def next(self, name: str) -> Tensor:
         """A field one step after every transition, [K, …]."""
         return self._typed(name, self.packing.take(self.own.raw(name), self.packing.next))
+
+    @cached_property
+    def rows(self) -> Packing:
+        """As of all sequences; where seats may leave, each until it has left."""
+        rows = self.all_rows
+        return rows if self.alive is None else rows.living(self.alive.flatten())
+
+    @cached_property
+    def all_rows(self) -> Packing:
+        """The packing of the P·n rows, whether their seats are alive or not."""
+        return self.packing.per_seat(self.n_seats)
+
+    @cached_property
+    def alive(self) -> Tensor | None:
+        """Which learning seats still act at every slot, [P, n]; None: all of them."""
+        return self.pack(ALIVE) if ALIVE in self.own.scheme.fields else None
+
+    @cached_property
+    def team_alive(self) -> Tensor | None:
+        """Which seats of the whole team still act at every slot, [P, N]; None: all of them."""
+        if ALIVE not in self.team.scheme.fields:
+            return None
+        return self.packing.pack(self.team.raw(ALIVE))
 
     def last_actions(self, *, everybody: bool = False) -> Tensor:
         """Actions one step before every slot, [P, n] (of the whole team [P, N]); -1 at an

@@ -1,11 +1,12 @@
-"""The original command line: `--config=… --env-config=… --key=value --flag with a.b=c`."""
+"""The original command line: `--config=… --env-config=… --key=value --flag with a.b=c`, and
+Sacred's own commands and flags, which stand beside it."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from omg.types import OmgError
 
@@ -85,3 +86,118 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
                 "[--key=value …] [--flag] [with a.b=c …]."
             )
     return Arguments(names.get("config"), names.get("env_config"), tuple(updates), tuple(files))
+
+
+class SacredFlag(NamedTuple):
+    """One of Sacred's flags: `-F VALUE`, `--file_storage=VALUE`."""
+
+    short: str
+    long: str
+    valued: bool
+    about: str
+    refused: str = ""
+
+
+NO_QUEUE = "Nothing here takes runs from a queue"
+SACRED_FLAGS = (
+    SacredFlag("h", "help", False, "print the usage and exit"),
+    SacredFlag("d", "debug", False, "our key debug: show where an error arose"),
+    SacredFlag("D", "pdb", False, "open the debugger pdb where a run failed"),
+    SacredFlag("l", "loglevel", True, "log messages from this level on: DEBUG, INFO … or 0 to 50"),
+    SacredFlag("c", "comment", True, "a comment for Sacred's record"),
+    SacredFlag("b", "beat-interval", True, "seconds between two writes of Sacred's record"),
+    SacredFlag("u", "unobserved", False, "no record: our key use_sacred=False"),
+    SacredFlag("q", "queue", False, "", f"{NO_QUEUE}. Leave it out to train now"),
+    SacredFlag("P", "priority", True, "", f"{NO_QUEUE}, so a run has no priority. Leave it out"),
+    SacredFlag(
+        *("f", "force", False, ""),
+        "It silences Sacred's warnings about odd settings, and here those are errors. Leave it out",
+    ),
+    SacredFlag("e", "enforce_clean", False, "refuse to train where omg's sources were changed"),
+    SacredFlag("p", "print-config", False, "print the configuration first"),
+    SacredFlag("i", "id", True, "the id of Sacred's record"),
+    SacredFlag("n", "name", True, "the name in Sacred's record; --name is our key name as well"),
+    SacredFlag("C", "capture", True, "how printed output is recorded: no, sys or fd"),
+    SacredFlag(
+        "F", "file_storage", True, "where Sacred's record lies, instead of <results>/sacred"
+    ),
+    SacredFlag("m", "mongo_db", True, "a MongoDB as well: [host:port:]db_name[.collection]"),
+    SacredFlag("s", "sql", True, "an SQL database as well, e.g. sqlite:///runs.db"),
+    SacredFlag("S", "s3", True, "an S3 bucket as well: s3://bucket/path"),
+    SacredFlag("t", "tiny_db", True, "a TinyDB as well: its folder"),
+)
+# The name of a run's own command is PyMARL's.
+SACRED_COMMANDS = {
+    "print_config": "print the configuration; what the command line changed is coloured",
+    "print_dependencies": "print the packages and the sources that a run records",
+    "save_config": "write the configuration to config.json (with config_filename=… elsewhere)",
+    "print_named_configs": "print the names that --config and --env-config take",
+    "my_main": "train (the default)",
+    "help": "print the usage",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SacredWords:
+    """What a command line says to Sacred: a command, and flags by their long names."""
+
+    command: str = ""
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+
+def split_sacred(words: Sequence[str]) -> tuple[SacredWords, list[str]]:
+    """Sacred's own words, and all others in their order. `--name` and `debug` are keys as well,
+    and `unobserved` is use_sacred=False."""
+    waiting, rest = iter(words), []
+    commands: list[str] = []
+    flags: dict[str, str] = {}
+    after_with = False
+    for word in waiting:
+        found = list(_flags_of(word, waiting))
+        for flag, text in found:
+            if flag.refused:
+                raise OmgError(f"'{word}' ({flag.long}) makes no sense here. {flag.refused}.")
+            flags[flag.long] = text
+            if word.startswith("--name"):
+                rest.append(f"--name={text}")
+        if not found:
+            after_with |= word == "with"
+            (commands if word in SACRED_COMMANDS and not after_with else rest).append(word)
+    if len(commands) > 1 and commands[0] != "help":
+        raise OmgError(f"{' and '.join(commands)} are two commands of Sacred. Keep one of them.")
+    rest += ["--debug"] * ("debug" in flags) + ["--use_sacred=False"] * ("unobserved" in flags)
+    return SacredWords(commands[0] if commands else "", flags), rest
+
+
+def _flags_of(word: str, after: Iterator[str]) -> Iterator[tuple[SacredFlag, str]]:
+    """The flags that a word holds, with their values; nothing where it is no word of Sacred's."""
+    if word.startswith("--"):
+        key, equals, text = word[2:].partition("=")
+        named = {flag.long.replace("-", "_"): flag for flag in SACRED_FLAGS}
+        flag = named.get(key.replace("-", "_"))
+        if flag is None or (flag.long == "debug" and equals):
+            return
+        if equals and not flag.valued:
+            raise OmgError(f"'{word}': --{flag.long} takes no value. Write --{flag.long}.")
+        yield flag, text if equals else _value(flag, word, after)
+        return
+    shorts = {flag.short: flag for flag in SACRED_FLAGS}
+    letters = word[1:] if word.startswith("-") else ""
+    for place, letter in enumerate(letters, start=1):
+        if (flag := shorts.get(letter)) is None:
+            if place > 1:
+                raise OmgError(f"'{word}': Sacred has no flag -{letter}. See --help.")
+            return
+        inside = letters[place:] if flag.valued else ""
+        yield flag, inside or _value(flag, word, after)
+        if flag.valued:
+            return
+
+
+def _value(flag: SacredFlag, word: str, after: Iterator[str]) -> str:
+    if not flag.valued:
+        return ""
+    value = next(after, None)
+    if value is None or value == "with":
+        raise OmgError(f"'{word}' names nothing. Write --{flag.long}=<value>.")
+    return value

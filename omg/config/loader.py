@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from omg.config.arguments import Arguments, parse_arguments
 from omg.config.schema import ALIASES, NOT_TAKEN, Config
-from omg.config.team import FORMAT, parse_team
+from omg.config.team import read_team, wants_team
 from omg.registry import expected, nearest, trust
 from omg.types import OmgError
 
@@ -22,6 +22,8 @@ CONFIG_DIR = Path(__file__).parent
 # Limits of a configuration file, far beyond any that is meant.
 MOST_BYTES, MOST_VALUES, DEEPEST = 1_000_000, 20_000, 20
 DEFAULT_ORIGIN = "config/default.yaml"
+# A section of an algorithm's file: settings for single environments.
+FOR_ENV = "for_env"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class LoadedConfig:
         """(dotted key, value, origin) of every value; passwords are masked."""
         values = self.config.as_dict()
         values["mongo_url"] = masked(self.config.mongo_url)
-        return [(k, v, masked(self.origins.get(k, "?"))) for k, v in _leaves(values)]
+        return [(k, v, masked(self.origins.get(k, "?"))) for k, v in leaves(values)]
 
 
 def masked(url: str) -> str:
@@ -43,10 +45,11 @@ def masked(url: str) -> str:
     return re.sub(r"(//[^:/@]*):.*@", r"\1:***@", url)
 
 
-def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of everything inside."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
@@ -241,19 +244,53 @@ def _build(merge: _Merge, source: str) -> LoadedConfig:
 
 def load(arguments: Arguments) -> LoadedConfig:
     """Merge the files and the command line, later ones winning, and check the result."""
-    merge = _Merge()
-    merge.add(read_yaml(CONFIG_DIR / "default.yaml", DEFAULT_ORIGIN), DEFAULT_ORIGIN)
-    if arguments.env is not None:
-        _add_named(merge, "envs", arguments.env, "--env-config")
-    if _wants_team(arguments):
-        _add_team(merge, arguments)
-    elif arguments.alg is not None:
-        _add_named(merge, "algs", arguments.alg, "--config")
+    merge = merged_files(arguments)
     _add_files(merge, arguments)
     for update in arguments.updates:
         merge.put(update.path, update.value, update.origin)
     _trust_named(merge.values)
     return _build(merge, DEFAULT_ORIGIN)
+
+
+def merged_files(arguments: Arguments) -> _Merge:
+    """What --config and --env-config stand for, before the command line's own keys."""
+    merge = _Merge()
+    merge.add(read_yaml(CONFIG_DIR / "default.yaml", DEFAULT_ORIGIN), DEFAULT_ORIGIN)
+    if arguments.env is not None:
+        path, origin = _named_file("envs", arguments.env, "--env-config")
+        merge.add(read_yaml(path, origin), origin)
+    if wants_team(arguments):
+        _add_team(merge, arguments)
+    elif arguments.alg is not None:
+        merge.add(*_algorithm(merge, arguments, arguments.alg))
+    return merge
+
+
+def _algorithm(
+    merge: _Merge, arguments: Arguments, name: str, option: str = "--config"
+) -> tuple[dict[str, Any], str]:
+    """An algorithm's file and what it is called. Its section `for_env` holds settings for single
+    environments; those of the one that is played come on top of the others."""
+    path, origin = _named_file("algs", name, option)
+    content = read_yaml(path, origin)
+    sections = content.pop(FOR_ENV, None) or {}
+    known = available("envs")
+    for env, section in sections.items() if isinstance(sections, dict) else [(sections, None)]:
+        if not isinstance(section, dict):
+            raise OmgError(
+                f"{origin}: {FOR_ENV} holds {env!r} without settings. Write '{FOR_ENV}: {{<env>: "
+                "{key: value}}'."
+            )
+        if env not in known and ":" not in str(env):
+            hint = nearest(str(env), known) or f". Those that exist: {', '.join(known)}."
+            raise OmgError(f"{origin}: {FOR_ENV} names no environment: '{env}'{hint}")
+    named = [_file(file).get("env") for file in arguments.files] if sections else []
+    named += [update.value for update in arguments.updates if update.path == "env"]
+    played = [env for env in (merge.values["env"], content.get("env"), *named) if env][-1]
+    whole = _Merge()
+    whole.add(content, origin)
+    whole.add(sections.get(played, {}), origin)
+    return whole.values, origin
 
 
 def _trust_named(values: Any) -> None:
@@ -268,40 +305,26 @@ def _trust_named(values: Any) -> None:
 
 def _add_files(merge: _Merge, arguments: Arguments) -> None:
     for name in arguments.files:
-        if not name.endswith((".yaml", ".yml", ".json")):
-            raise OmgError(f"'with {name}' is neither key=value nor a .yaml or .json file.")
-        merge.add(read_yaml(Path(name), name), name)
+        merge.add(_file(name), name)
 
 
-def _add_named(merge: _Merge, kind: str, name: str, option: str) -> None:
-    path, origin = _named_file(kind, name, option)
-    merge.add(read_yaml(path, origin), origin)
-
-
-def _wants_team(arguments: Arguments) -> bool:
-    asked = [update.value for update in arguments.updates if update.path == "multi_algs"]
-    return bool(asked) and str(asked[-1]).lower() == "true"
+def _file(name: str) -> dict[str, Any]:
+    """A file that stands after `with`."""
+    if not name.endswith((".yaml", ".yml", ".json")):
+        raise OmgError(f"'with {name}' is neither key=value nor a .yaml or .json file.")
+    return read_yaml(Path(name), name)
 
 
 def _add_team(merge: _Merge, arguments: Arguments) -> None:
     """The learning algorithm's YAML as the configuration, the others' under their own names."""
-    if arguments.alg is None:
-        raise OmgError(f"--multi_algs needs a team. Write --config={FORMAT}.")
-    seats = parse_team(arguments.alg, available("algs"))
-    asked = [str(u.value) for u in arguments.updates if u.path == "train_alg"]
-    learns = asked[-1] if asked else seats[-1]
-    if seats.count(learns) != 1:
-        raise OmgError(
-            f"train_alg={learns} has {seats.count(learns)} seats in the team {arguments.alg}. "
-            "Exactly one seat learns: give it one, or name another algorithm of the team."
-        )
-    _add_named(merge, "algs", learns, "--train_alg")
+    seats, learns = read_team(arguments, available("algs"))
+    merge.add(*_algorithm(merge, arguments, learns, "--train_alg"))
     merge.put("team", arguments.alg, f"--config={arguments.alg}")
     merge.put("train_alg", learns, f"--config={arguments.alg}")
     for name in dict.fromkeys(seats):
-        path, origin = _named_file("algs", name, "--config")
         if name != learns:
-            merge.put(f"team_algs.{name}", read_yaml(path, origin), origin)
+            content, origin = _algorithm(merge, arguments, name)
+            merge.put(f"team_algs.{name}", content, origin)
 
 
 def load_command_line(words: Sequence[str]) -> LoadedConfig:

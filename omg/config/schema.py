@@ -283,6 +283,19 @@ class OpponentModelSection(Section):
     liam_action_weight: Annotated[Real, Field(ge=0)]
 
 
+class MoaSection(Section):
+    """The goal-conditioned action model of every other player (`moa`)."""
+
+    moa_goal: Annotated[Literal["discrete", "subgoal", "none"], PRIOR]
+    moa_update_time: Count
+    moa_batch_size: Count
+    moa_min_size: Steps
+    moa_lr: Positive
+    moa_belief_floor: Annotated[Unit, PLAYERS]
+    moa_count_discount: Unit
+    moa_save_dir: Annotated[Text, Mark(place=True)]
+
+
 class SubgoalSection(Section):
     """The subgoal model (`omg_am`) and its learner."""
 
@@ -357,6 +370,7 @@ class Config(
     PolicySection,
     TeamSection,
     OpponentModelSection,
+    MoaSection,
     SubgoalSection,
     QLearningSection,
     PolicyGradientSection,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from omg.config.arguments import Arguments
 from omg.registry import nearest
 from omg.types import OmgError
 
@@ -41,3 +42,24 @@ def check_team_size(text: str, seats: tuple[str, ...], n_agents: int) -> None:
             f"The team {text} has {len(seats)} seats, but the environment has {n_agents} agents. "
             "Change the counts, or the environment."
         )
+
+
+def wants_team(arguments: Arguments) -> bool:
+    """Whether --config is a team string."""
+    asked = [update.value for update in arguments.updates if update.path == "multi_algs"]
+    return bool(asked) and str(asked[-1]).lower() == "true"
+
+
+def read_team(arguments: Arguments, known: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """The algorithm of each seat, and the one that learns."""
+    if arguments.alg is None:
+        raise OmgError(f"--multi_algs needs a team. Write --config={FORMAT}.")
+    seats = parse_team(arguments.alg, known)
+    asked = [str(u.value) for u in arguments.updates if u.path == "train_alg"]
+    learns = asked[-1] if asked else seats[-1]
+    if seats.count(learns) != 1:
+        raise OmgError(
+            f"train_alg={learns} has {seats.count(learns)} seats in the team {arguments.alg}. "
+            "Exactly one seat learns: give it one, or name another algorithm of the team."
+        )
+    return seats, learns

@@ -1,11 +1,10 @@
-"""Teams that act: one policy in the seats that learn, frozen players in the others; for the oracle,
-looking ahead to where those are really heading to."""
+"""Teams that act: one policy in the seats that learn, frozen players in the others."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,108 +12,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from omg.components.episodes import EpisodeBatch, Field
-from omg.components.trajectories import SeatOrder, Trajectories
+from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Acted, Controller
-from omg.envs import BatchedEnv, make_batched
-from omg.modules.opponent_models import Inferred, OpponentModel
+from omg.controllers.foresight import make_foresight
+from omg.modules.opponent_models import Inferred, ModelRows, OpponentModel
 from omg.opponents.building import agent_lineup, team_lineup
 from omg.opponents.lineups import LineUp
-from omg.opponents.players import Players, ScriptGroup
-from omg.policies.inputs import FORESIGHT, Carry, StepView
-from omg.policies.policy import Policy, build_model
-from omg.types import EnvSpec, FloatArray, IntArray, OmgError
-
-# What is to come of the others' features, next seat first, [B, N-1, W].
-Look: TypeAlias = Callable[[StepView, Carry, torch.Generator], Tensor]
-
-
-def make_foresight(config: Config, spec: EnvSpec, players: Players | None) -> Look:
-    """What `oracle_kind` names, among frozen players."""
-    if players is None:
-        raise OmgError(
-            f"am_model={config.am_model} knows the future of frozen players, and here every seat "
-            "learns. Give opponent_pool=<folder> or a team string, or use another am_model."
-        )
-    if config.oracle_kind == "future":
-        return Foresight(config, spec, players).look
-    if any(not isinstance(group, ScriptGroup) for group in players.groups):
-        raise OmgError(
-            "oracle_kind=target knows the targets of scripted players only, and there are "
-            "trained ones among the opponents. Use oracle_kind=future."
-        )
-    order, width = SeatOrder(spec), len(spec.agent_features[0])
-
-    def targets(view: StepView, carry: Carry, generator: torch.Generator) -> Tensor:
-        found = torch.zeros(len(carry["seat"]), spec.n_agents, width)
-        players.targets(view, carry, found)
-        return order.relative(found, carry["seat"]).to(view.obs.device)
-
-    return targets
-
-
-class Foresight:
-    """Plays copies of the running games on for some steps, with the other seats' own policies,
-    while the learning agent stands still; a game that ends stays as it ended."""
-
-    def __init__(self, config: Config, spec: EnvSpec, players: Players) -> None:
-        if not spec.agent_features:
-            raise OmgError(
-                f"oracle_kind=future needs to know which features of {spec.name}'s state belong "
-                "to which agent. Give EnvSpec.agent_features."
-            )
-        self._config, self._spec, self._players = config, spec, players
-        self._order = SeatOrder(spec)
-        self._columns = np.array(spec.agent_features)
-        self._copies: dict[int, BatchedEnv] = {}
-
-    def _env(self, n_copies: int) -> BatchedEnv:
-        if n_copies not in self._copies:
-            env = make_batched(self._config.env, self._config.env_args, n_copies=n_copies)
-            env.reset(0)
-            self._copies[n_copies] = env
-        return self._copies[n_copies]
-
-    def look(self, view: StepView, carry: Carry, generator: torch.Generator) -> Tensor:
-        """The others' features to come, next seat first, [B, N-1, W]."""
-        if view.snapshot is None:
-            raise OmgError(
-                f"oracle_kind=future plays copies of running games ahead, which {self._spec.name} "
-                "does not allow. Use oracle_kind=target or another am_model."
-            )
-        copies, agents = len(carry["seat"]), self._spec.n_agents
-        env = self._env(copies)
-        env.restore(view.snapshot())
-        carry = dict(carry)
-        state = view.state.cpu().numpy().copy()
-        device = view.obs.device
-        running = np.ones(copies, np.bool_)
-        rows = torch.arange(copies)
-        for _ in range(self._config.oracle_steps):
-            actions = torch.zeros((copies, agents), dtype=torch.int64)
-            still = view.avail[rows, carry["seat"]].int().argmax(-1)  # the first possible action
-            actions[rows, carry["seat"]] = still.cpu()
-            self._players.act(view, carry, actions, generator)
-            step = env.step(actions.numpy())
-            after = step.state.copy()
-            if step.final is not None:
-                after[step.final.copies] = step.final.state
-            state[running] = after[running]
-            if step.final is not None:
-                running[step.final.copies] = False
-            view = StepView(
-                obs=torch.from_numpy(step.obs).to(device),
-                state=torch.from_numpy(step.state).to(device),
-                avail=torch.from_numpy(step.avail).to(device),
-                last_actions=actions.to(device),
-            )
-        players = state[:, self._columns.ravel()].reshape(copies, agents, -1)
-        return self._order.relative(torch.from_numpy(players), carry["seat"]).to(device)
+from omg.opponents.players import LINEUP
+from omg.policies.inputs import FORESIGHT, Carry, ModelRowBuilder, StepView
+from omg.policies.policy import Policy, build_model, describe_model
+from omg.types import EnvSpec, FloatArray, IntArray
 
 
 class TeamMAC(Controller):
     """Who sits where is the line-up's business; what the policy remembers of a game is kept in
     the carry, one row per copy."""
+
+    # An opponent model that is trained from these players' games and not used by them.
+    _gathers_for: OpponentModel | None = None
 
     def __init__(
         self,
@@ -143,6 +59,16 @@ class TeamMAC(Controller):
     def model(self) -> OpponentModel | None:
         """The policy's opponent model."""
         return self.policy.model
+
+    @property
+    def trainee(self) -> OpponentModel | None:
+        """The opponent model that is trained: the policy's, or one that is gathered for."""
+        return self._gathers_for or self.model
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The environment."""
+        return self._spec
 
     @property
     def seats(self) -> tuple[int, ...] | None:
@@ -239,7 +165,13 @@ class TeamMAC(Controller):
             seats = torch.arange(agents, device=view.obs.device).expand(copies, -1)
         foreseen = self._foresight(view, carry, generator) if self._foresight else None
         feature, inferred = self.policy.infer(
-            view, seats, carry["model"], generator, foresight=foreseen, permute=self._permutes
+            view,
+            seats,
+            carry["model"],
+            generator,
+            foresight=foreseen,
+            players_BN=self._known(carry.get("member")),
+            permute=self._permutes,
         )
         if self._records:
             shape = (len(seats), self.lineup.n_learning) if self.lineup.n_learning > 1 else (-1,)
@@ -247,6 +179,27 @@ class TeamMAC(Controller):
         if foreseen is not None:
             kept[FORESIGHT] = foreseen
         return feature, inferred
+
+    def _known(self, members_BN: Tensor | None) -> Tensor | None:
+        """The opponent model's numbers of who sits where, [B, N], -1 for those it does not know;
+        None where it tells nobody apart."""
+        players = self.lineup.players
+        if self.model is None or players is None or members_BN is None or not players.names:
+            return None
+        numbers = self.model.players(players.names)
+        if numbers is None:
+            return None
+        found = numbers[members_BN.cpu().clamp(min=0)].masked_fill(members_BN.cpu() < 0, -1)
+        return found.to(self._device)
+
+    def known_players(self, played: Trajectories) -> Tensor | None:
+        """The same of stored episodes."""
+        there = LINEUP in played.team.scheme.fields
+        return self._known(played.team[LINEUP]) if there else None
+
+    def model_rows(self, played: Trajectories) -> ModelRows:
+        """What the learning seats knew in stored episodes, for the opponent model."""
+        return self.policy.rows.stored(played, self.known_players(played))
 
     def record_fields(self) -> Mapping[str, Field]:
         fields: dict[str, Field] = {}
@@ -269,13 +222,17 @@ class TeamMAC(Controller):
         recorded = {
             name: played.pack(name).view(-1, width) for name, width in model.record_dims().items()
         }
-        found = model.judge(self.policy.rows.stored(played), played.rows, recorded)
+        found = model.judge(self.model_rows(played), played.rows, recorded)
         return {k: v.view(len(episodes), -1).mean(1).cpu().numpy() for k, v in found.items()}
 
     # --- what it is --------------------------------------------------------------------------
 
     def networks(self) -> Mapping[str, nn.Module]:
         return {self.file_name(name): part for name, part in self.policy.networks().items()}
+
+    def describe_team(self) -> dict[str, Any]:
+        """What the weights of those who play depend on."""
+        return self.describe()
 
     def describe(self) -> dict[str, Any]:
         roles = {"roles": list(self.lineup.roles)} if self._spec.roles else {}
@@ -300,14 +257,38 @@ class BasicMAC(TeamMAC):
         spec: EnvSpec,
         device: torch.device,
         lineup: LineUp | None = None,
+        gathering: bool = False,
     ) -> None:
+        """`gathering`: the team does not learn but plays for an opponent model that does. It acts
+        like frozen players, at random with the probability `opponent_epsilon`."""
+        policy = Policy(config=_frozen(config) if gathering else config, spec=spec, device=device)
         super().__init__(
             config=config,
             spec=spec,
             device=device,
-            policy=Policy(config=config, spec=spec, device=device),
+            policy=policy,
             lineup=lineup or team_lineup(config, spec, device),
         )
+        if gathering:
+            model = build_model(config, spec).to(device)
+            model.meet([])
+            settings = policy.inputs.settings
+            policy.rows = ModelRowBuilder(config, spec, settings, others=model.needs_others)
+            self._gathers_for = model
+
+    def describe_team(self) -> dict[str, Any]:
+        """What the weights of those who play depend on."""
+        return super().describe()
+
+    def describe(self) -> dict[str, Any]:
+        if self._gathers_for is None:
+            return super().describe()
+        return {**super().describe(), **describe_model(self._config, self._gathers_for)}
+
+
+def _frozen(config: Config) -> Config:
+    explored = dict.fromkeys(("epsilon_start", "epsilon_finish"), config.opponent_epsilon)
+    return Config.model_validate({**config.as_dict(), **explored})
 
 
 class MultiModuleMAC(TeamMAC):
@@ -324,14 +305,16 @@ class MultiModuleMAC(TeamMAC):
         gathering: bool = False,
     ) -> None:
         """`gathering`: frozen players take every seat; nobody infers anything then."""
-        lineup = lineup or agent_lineup(config, spec, device, gathering=gathering)
+        seated = lineup or agent_lineup(config, spec, device, gathering=gathering)
         model = build_model(config, spec)
+        if lineup is None:  # the run's own players
+            model.meet([] if seated.players is None else seated.players.names)
         super().__init__(
             config=config,
             spec=spec,
             device=device,
             policy=Policy(config=config, spec=spec, device=device, model=model),
-            lineup=lineup,
+            lineup=seated,
             record=config.store_inference and not gathering,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from omg.envs.check_leavers import goals, leavers
 from omg.envs.check_play import COPIES, Subject, View, difference, ended, play, require, steps_of
 from omg.envs.contract import MultiAgentEnv
 from omg.envs.vector import BatchedEnvFactory, SerialVectorEnv
@@ -305,6 +306,8 @@ CHECKS: dict[str, Callable[[Subject], str]] = {
     "storage dtypes": _storage_dtypes,
     "seats": _seats,
     "available actions": _available_actions,
+    "leavers": leavers,
+    "goals": goals,
     "terminated or truncated": _ends,
     "final observations": _final_observations,
     "episode limit": _episode_limit,

@@ -111,7 +111,9 @@ def difference(
 def _row(view: View, b: int) -> dict[str, Any]:
     """Everything one copy saw in one step."""
     row: dict[str, Any] = {"obs": view.obs[b], "state": view.state[b], "avail": view.avail[b]}
+    row |= {} if view.alive is None else {"alive": view.alive[b]}
     if isinstance(view, TimeStep):
+        row |= {} if view.reached is None else {"reached": view.reached[b]}
         row |= {"reward": view.reward[b], "terminated": view.terminated[b]}
         row |= {"truncated": view.truncated[b]}
         if ended(view)[b]:
@@ -120,4 +122,5 @@ def _row(view: View, b: int) -> dict[str, Any]:
             at = int(np.flatnonzero(view.final.copies == b)[0])
             row |= {"final obs": view.final.obs[at], "final state": view.final.state[at]}
             row |= {"final avail": view.final.avail[at]}
+            row |= {} if view.final.alive is None else {"final alive": view.final.alive[at]}
     return row

@@ -23,6 +23,9 @@ class MultiAgentEnv(ABC):
     agent. An episode cut by a limit returns `terminated=True` with `info["episode_limit"]` true,
     and is stored as a truncation. `reset` may take a `seed`; a class that takes its seed when it
     is made gets one per copy there, but its episodes cannot be reproduced one by one.
+
+    A game whose env info says `leavers: True` also has `get_alive` (1 for every agent that still
+    acts, [N]); one that lists `goals` gives `info["reached"]` ([N], -1: none) with every step.
     """
 
     @abstractmethod

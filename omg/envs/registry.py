@@ -37,7 +37,9 @@ ENVS = EnvRegistry(
         "smacv2": "omg.envs.sc2.adapter:Smacv2Env",
         "pettingzoo": "omg.envs.adapters.pettingzoo:PettingZooEnv",
         "pymarl": "omg.envs.adapters.options:PymarlEnv",
+        "snowdrift": "omg.envs.goal_grid.snowdrift:SnowdriftEnv",
         "spread": "omg.envs.spread:SpreadEnv",
+        "stag_hunt": "omg.envs.goal_grid.stag_hunt:StagHuntEnv",
         "two_step": "omg.envs.toys:TwoStepEnv",
     },
 )

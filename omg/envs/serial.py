@@ -61,10 +61,12 @@ class Rows(NamedTuple):
     obs: FloatArray  # [B, N, O]
     state: FloatArray  # [B, S]
     avail: BoolArray  # [B, N, A]
+    alive: BoolArray | None = None  # [B, N], where agents may leave
 
     def first(self, n: int) -> Rows:
         """The first n rows."""
-        return Rows(self.obs[:n], self.state[:n], self.avail[:n])
+        alive = None if self.alive is None else self.alive[:n]
+        return Rows(self.obs[:n], self.state[:n], self.avail[:n], alive)
 
 
 def episode_seed(seed: int, copy: int, episode: int) -> int:
@@ -102,6 +104,10 @@ class SerialEnv(BatchedEnv):
     ) -> End:
         """Step copy b; write its rewards [N] (nothing where it is dropped) and its statistics."""
 
+    def _reached(self, b: int, reached: IntArray) -> None:
+        """Write the goals [N] that the agents of copy b reached in the last step."""
+        raise NotImplementedError(f"{type(self).__name__} names goals and reports none.")
+
     @abstractmethod
     def _look(self, b: int, rows: Rows, at: int) -> None:
         """Write what copy b shows now into a row of `_blank`."""
@@ -126,6 +132,7 @@ class SerialEnv(BatchedEnv):
                 f"Actions of {self.spec.name} have shape {actions.shape}. Give {expected}."
             )
         rows, reward = self._blank(), np.zeros(expected, np.float32)
+        reached = np.full(expected, -1, np.int64) if self.spec.goals else None
         terminated, truncated = np.zeros((2, self.n_copies), np.bool_)
         info = {name: np.full(self.n_copies, np.nan, np.float32) for name in self.spec.statistics}
         last: Rows | None = None
@@ -136,6 +143,8 @@ class SerialEnv(BatchedEnv):
         for b, row in enumerate(actions.tolist()):
             self._steps[b] = taken[b]
             end = self._act(b, row, reward[b], info)
+            if reached is not None and end is not End.DROPPED:
+                self._reached(b, reached[b])
             if end is goes_on and taken[b] >= limit:
                 end = End.TRUNCATED
             if end is not goes_on:
@@ -166,6 +175,8 @@ class SerialEnv(BatchedEnv):
             final=final,
             info=info,
             dropped=np.array(dropped, np.int64),
+            alive=rows.alive,
+            reached=reached,
         )
 
     def snapshot(self) -> Snapshot:
@@ -208,6 +219,7 @@ class SerialEnv(BatchedEnv):
             np.zeros((n, spec.n_agents, spec.obs_dim), np.float32),
             np.zeros((n, spec.state_dim), np.float32),
             np.zeros((n, spec.n_agents, spec.n_actions), np.bool_),
+            np.ones((n, spec.n_agents), np.bool_) if spec.leavers else None,
         )
 
     def _check(

@@ -16,8 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from omg.types import OmgError, human_bytes
 
 # One computing thread each: the processes themselves fill the cores.
 THREAD_LIMITS = (
@@ -33,7 +37,38 @@ ORPHAN_SECONDS = 2.0
 CLOSE_SECONDS = 5.0
 SHOWN_LINES = 8
 
+SHARED = Path("/dev/shm")  # where Linux keeps shared memory
+
 _starting = threading.Lock()
+
+
+def shared_memory(name: str | None, size: int, *, what: str, remedy: str) -> SharedMemory:
+    """The memory of that name or, without one, new zeroed memory. More than there can be is
+    refused: the system would kill whoever writes to it later (a full /dev/shm), or complain twice
+    (a limit of file sizes)."""
+    if name is None:
+        for there, owner in _shareable():
+            if size > there:
+                raise OmgError(
+                    f"Sharing {what} between processes takes {human_bytes(size)}, and {owner} "
+                    f"{human_bytes(there)}. {remedy}"
+                )
+    return SharedMemory(name=name, create=name is None, size=max(size, 1))
+
+
+def _shareable() -> Iterator[tuple[int, str]]:
+    """What bounds a new piece of shared memory: bytes, and who says so."""
+    with contextlib.suppress(ImportError):
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield limit, "the limit of a file's size (ulimit -f) is"
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "this machine has"
+    with contextlib.suppress(OSError, AttributeError):
+        disk = os.statvfs(SHARED)
+        yield disk.f_bavail * disk.f_frsize, f"{SHARED} has room for"
 
 
 class SpawnedProcess:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv, MultiAgentEnv
 from omg.envs.serial import End, Rows, SerialEnv, close_games, episode_seed
-from omg.types import EnvSpec, FloatArray, Observation, OmgError
+from omg.types import EnvSpec, FloatArray, IntArray, Observation, OmgError
 
 __all__ = ["BatchedEnvFactory", "SerialVectorEnv", "accepts_seed", "episode_seed", "spec_from_info"]
 
@@ -49,6 +49,9 @@ _OPTIONAL: Mapping[str, Callable[[Any], Any]] = {
     "agent_features": _columns,
     "roles": lambda value: tuple(str(role) for role in value),
     "obs_dims": lambda value: tuple(int(width) for width in value),
+    "leavers": bool,
+    "goals": lambda value: tuple(str(goal) for goal in value),
+    "goal_features": _columns,
 }
 
 
@@ -141,6 +144,13 @@ class SerialVectorEnv(SerialEnv):
             self.close()
             raise
         self.spec = specs[0]
+        if self.spec.leavers and not callable(getattr(self._envs[0], "get_alive", None)):
+            self.close()
+            raise OmgError(
+                f"get_env_info() of {name} says that agents may leave, and it has no get_alive(). "
+                "Define it: 1 for every agent that still acts, 0 for one that has left."
+            )
+        self._told_goals: list[Any] = [None] * n_copies
         self._limit_is_truncation = bool(infos[0].get("limit_is_truncation", False))
         self._takes_seed = accepts_seed(self._envs[0].reset)
         self._remake = getattr(factory, "seeded", None)
@@ -195,6 +205,7 @@ class SerialVectorEnv(SerialEnv):
         value, done, details = answer
         if details.get("dropped"):
             return End.DROPPED
+        self._told_goals[b] = details.get("reached")
         reward[...] = self._rewards(value, b)
         for name in info:
             info[name][b] = details.get(name, np.nan)
@@ -204,6 +215,15 @@ class SerialVectorEnv(SerialEnv):
         cut = details.get("episode_limit", at_limit and self._limit_is_truncation)
         return End.TRUNCATED if cut else End.TERMINATED
 
+    def _reached(self, b: int, reached: IntArray) -> None:
+        told = self._told_goals[b]
+        if told is None:
+            raise OmgError(
+                f"step() {self._where(b)} does not say which goals were reached. Put 'reached' "
+                "into its info: a number of get_env_info()['goals'] per agent, or -1."
+            )
+        reached[...] = self._array(told, reached.shape, what="goals reached", b=b)
+
     def _look(self, b: int, rows: Rows, at: int) -> None:
         spec, env = self.spec, self._envs[b]
         seats, actions = (spec.n_agents, spec.obs_dim), (spec.n_agents, spec.n_actions)
@@ -212,6 +232,9 @@ class SerialVectorEnv(SerialEnv):
         rows.avail[at] = self._array(
             env.get_avail_actions(), actions, what="available actions", b=b
         )
+        if rows.alive is not None:
+            alive = env.get_alive()  # type: ignore[attr-defined]
+            rows.alive[at] = self._array(alive, (spec.n_agents,), what="living agents", b=b)
 
     def _rewards(self, value: Any, b: int) -> FloatArray:
         try:

@@ -16,15 +16,29 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv
-from omg.envs.spawned import CLOSE_SECONDS, SHOWN_LINES, SpawnedProcess, prepare_child
-from omg.types import EnvSpec, Observation, OmgError, RunFailedError, Snapshot, TimeStep
+from omg.envs.spawned import (
+    CLOSE_SECONDS,
+    SHOWN_LINES,
+    SpawnedProcess,
+    prepare_child,
+    shared_memory,
+)
+from omg.types import (
+    BoolArray,
+    EnvSpec,
+    FinalObservation,
+    Observation,
+    OmgError,
+    RunFailedError,
+    Snapshot,
+    TimeStep,
+)
 
 
 class SharedArrays:
@@ -48,11 +62,19 @@ class SharedArrays:
             "final_state": (state, np.float32),
             "final_avail": (avail, np.bool_),
         }
+        seats = (n, spec.n_agents)
+        if spec.leavers:
+            layout |= {"alive": (seats, np.bool_), "final_alive": (seats, np.bool_)}
+        if spec.goals:
+            layout["reached"] = (seats, np.int64)
         sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in layout.values()]
         starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)]).tolist()
-        if name is None:
-            _check_size(starts[-1], spec)
-        self._memory = SharedMemory(name=name, create=name is None, size=max(starts[-1], 1))
+        self._memory = shared_memory(
+            name,
+            starts[-1],
+            what=f"what {spec.name} shows",
+            remedy="Correct the sizes it announces, or lower batch_size_run.",
+        )
         self.name = self._memory.name
         self._arrays: dict[str, NDArray[Any]] = {
             key: np.ndarray(shape, kind, self._memory.buf, start)
@@ -70,18 +92,6 @@ class SharedArrays:
         """Let go of the memory; no view of it may be in use."""
         self._arrays.clear()
         self._memory.close()
-
-
-def _check_size(size: int, spec: EnvSpec) -> None:
-    """Refuse more than this machine has: what is left over from a failure is told by others."""
-    if not hasattr(os, "sysconf"):
-        return
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if size > there:
-        raise OmgError(
-            f"Sharing what {spec.name} shows takes {size / 2**30:,.1f} GiB, and this machine has "
-            f"{there / 2**30:,.1f} GiB. Correct the sizes it announces, or lower batch_size_run."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +166,10 @@ class Host:
             arrays["final_obs"][:ended] = step.final.obs
             arrays["final_state"][:ended] = step.final.state
             arrays["final_avail"][:ended] = step.final.avail
+            if self._env.spec.leavers:
+                arrays["final_alive"][:ended] = _present(step.final)
+        if self._env.spec.goals:
+            arrays["reached"][...] = -1 if step.reached is None else step.reached
         return ended, step.dropped.tolist()
 
     def close(self) -> None:
@@ -171,6 +185,12 @@ class Host:
         self._arrays["obs"][...] = view.obs
         self._arrays["state"][...] = view.state
         self._arrays["avail"][...] = view.avail
+        if self._env.spec.leavers:
+            self._arrays["alive"][...] = _present(view)
+
+
+def _present(view: Observation | TimeStep | FinalObservation) -> BoolArray | bool:
+    return True if view.alive is None else view.alive
 
 
 def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -> None:

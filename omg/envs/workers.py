@@ -124,6 +124,8 @@ class WorkerVectorEnv(BatchedEnv):
             final=self._final(counts),
             info={name: info[:, k].copy() for k, name in enumerate(self.spec.statistics)},
             dropped=np.array(dropped, np.int64),
+            alive=view.alive,
+            reached=self._join("reached") if self.spec.goals else None,
         )
 
     def snapshot(self) -> Snapshot:
@@ -258,18 +260,18 @@ class WorkerVectorEnv(BatchedEnv):
         )
 
     def _observation(self) -> Observation:
-        return Observation(self._join("obs"), self._join("state"), self._join("avail"))
+        alive = self._join("alive") if self.spec.leavers else None
+        return Observation(self._join("obs"), self._join("state"), self._join("avail"), alive)
 
     def _final(self, counts: list[int]) -> FinalObservation | None:
         if not any(counts):
             return None
+        keys = ["final_obs", "final_state", "final_avail"]
+        keys += ["final_alive"] if self.spec.leavers else []
         parts = [(worker, n) for worker, n in zip(self._workers, counts, strict=True) if n]
         return FinalObservation(
             np.concatenate([w.arrays["final_copies"][:n] + w.start for w, n in parts]),
-            *(
-                np.concatenate([w.arrays[key][:n] for w, n in parts])
-                for key in ("final_obs", "final_state", "final_avail")
-            ),
+            *(np.concatenate([w.arrays[key][:n] for w, n in parts]) for key in keys),
         )
 
     def _join(self, key: str) -> NDArray[Any]:

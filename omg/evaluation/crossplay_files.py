@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from omg.evaluation.crossplay_table import Crossplay
 from omg.evaluation.words import spoken
-from omg.storage.files import write_text, writing
+from omg.storage.files import new_file, write_text
 from omg.types import OmgError
 
 SIDES = {"train": "seen in training", "heldout": "held out"}
@@ -124,11 +124,6 @@ def draw_heat_map(table: Crossplay, path: Path, *, metric: str) -> Path:
                 color="white" if dark else "black",
             )
     figure.colorbar(image, ax=list(all_axes), label=spoken(metric), fraction=0.05)
-    temporary = path.with_name(f".{path.stem}.part-{os.getpid()}{path.suffix}")
-    with writing(path):
-        try:
-            figure.savefig(temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with new_file(path) as temporary:
+        figure.savefig(temporary)
     return path

@@ -16,6 +16,7 @@ from omg.evaluation.metric_bounds import clipped
 from omg.evaluation.statistics import MIN_SEEDS, half_width
 from omg.evaluation.words import spoken_log
 from omg.experiment.series import Curve, curves_of, read_curve, read_records
+from omg.storage.files import new_file, writing
 from omg.types import OmgError
 
 # Colour-blind-safe, in a fixed order.
@@ -108,11 +109,14 @@ def draw_curves(
     axes.set_ylabel(spoken_log(metric))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="best")
+    # Above the curves: names that say what differs are long.
+    figure.legend(frameon=False, loc="outside upper left")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out)
-    except (OSError, ValueError) as error:
+        with writing(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(out) as temporary:
+            figure.savefig(temporary)
+    except ValueError as error:
         raise OmgError(f"{out} cannot be written: {error}. Use .png, .svg or .pdf.") from error
     return out
 

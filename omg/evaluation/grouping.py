@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from omg.config.loader import leaves
 from omg.config.schema import marked
 from omg.types import OmgError
 
@@ -13,15 +14,6 @@ from omg.types import OmgError
 ASIDE = marked(identity=False)
 PLACES = marked(place=True)
 MAX_NAMED = 3  # keys in a legend
-
-
-def leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:

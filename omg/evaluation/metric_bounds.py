@@ -14,7 +14,7 @@ _SHARE = re.compile(
     r"|epsilon|subgoal_epsilon|subgoal_k\d+"
 )
 _NOT_NEGATIVE = re.compile(
-    r"(.*_)?(ep_length|collisions|survival|kl|grad_norm|error_abs)|loss|critic_loss|value_loss"
+    r"(.*_)?(ep_length|collisions|survival|stags|hares|drifts|kl|grad_norm|error_abs)|loss|critic_loss|value_loss"
 )
 
 

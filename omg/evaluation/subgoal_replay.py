@@ -1,13 +1,14 @@
-"""Episodes with the subgoals an agent inferred: Foraging as JSON that the report draws, battles as
-moving pictures in which a ghost stands where each teammate is expected to be."""
+"""Episodes with what an agent inferred (subgoals, beliefs, predicted actions): on a grid as JSON
+for pictures of them, battles as moving pictures."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,16 +22,19 @@ from omg.envs.battle.render import BattlePictures
 from omg.envs.contract import BatchedEnv
 from omg.envs.foraging.env import ForagingEnv
 from omg.envs.foraging.render import ForagingFrame, frames_from_states
+from omg.envs.goal_grid.env import GridEnv
+from omg.envs.goal_grid.games import state_parts
+from omg.envs.registry import make_batched
 from omg.evaluation.agent_runs import AgentRun, SeatedAgent, slug
 from omg.evaluation.crossplay import CPU
 from omg.opponents.pool import OpponentPool, PoolMember
 from omg.runners.rollout import play_episodes
 from omg.storage.files import write_text, writing
-from omg.types import OmgError
+from omg.types import FloatArray, OmgError
 
 FORMAT = 1
-FORAGING, BATTLE = "foraging", "battle"
-ENVS = (FORAGING, BATTLE)
+ENVS = ("foraging", "stag_hunt", "snowdrift", "battle")
+Board: TypeAlias = ForagingEnv | GridEnv
 
 
 def clear_replays(folder: Path) -> None:
@@ -56,15 +60,15 @@ def write_subgoal_replays(
     one file per episode."""
     if agent.config.env not in ENVS:
         raise OmgError(
-            f"Replays with subgoals are drawn for env={' and '.join(ENVS)}, not "
+            f"Replays with inferences are drawn for env={' or '.join(ENVS)}, not "
             f"{agent.config.env}. Leave out --replays."
         )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     with SeatedAgent(agent, pool, members[:1], episodes=1, seed=seed, device=device) as seated:
-        kind = ForagingEnv if agent.config.env == FORAGING else BattleEnv
-        env = kind(args=seated.config.env_args, n_copies=count)
+        env = make_batched(agent.config.env, seated.config.env_args, n_copies=count)
+        assert isinstance(env, Board | BattleEnv)
         for first, member in enumerate(members[:count]):
             for number, episode in _played(seated, member, env).items():
                 if number % len(members) != first:
@@ -76,7 +80,7 @@ def write_subgoal_replays(
                 else:
                     content = {
                         "format": FORMAT,
-                        "env": FORAGING,
+                        "env": agent.config.env,
                         "agent": agent_id,
                         "method": agent.method,
                         "opponent": member.id,
@@ -98,27 +102,70 @@ def _played(seated: SeatedAgent, member: PoolMember, env: BatchedEnv) -> dict[in
     }
 
 
-def replay_of(episode: EpisodeBatch, mac: TeamMAC, env: ForagingEnv) -> dict[str, Any]:
-    """Frames, actions and inferred places of one recorded episode."""
+def replay_of(episode: EpisodeBatch, mac: TeamMAC, env: Board) -> dict[str, Any]:
+    """Frames, actions and inferences of one recorded episode."""
     steps = int(episode.lengths[0]) - 1
-    rules = env.rules
-    frames = frames_from_states(
-        episode["state"][0, : steps + 1].numpy(),
-        episode["reward"][0, :steps].numpy(),
-        field_size=(rules.rows, rules.cols),
-        n_foods=rules.max_num_food,
-    )
     seat = int(episode[SEAT][0])
+    states = episode["state"][0, : steps + 1].numpy()
+    rewards = episode["reward"][0, :steps].numpy()
+    if isinstance(env, ForagingEnv):
+        size, frames = _foraging(env, states, rewards)
+    else:
+        size, frames = _grid(env, states, rewards)
     return {
-        "field_size": [rules.rows, rules.cols],
+        "field_size": list(size),
         "seat": seat,
-        "players": rules.n_players,
-        "frames": [_frame(frame) for frame in frames],
+        "players": env.spec.n_agents,
+        "frames": frames,
         "actions": episode["actions"][0, :steps].tolist(),
         "subgoals": None
         if (places := _places(episode, mac, seat, steps)) is None
         else _rounded(places[..., :2] / mac.policy.rows.state_scale),
+        "goals": list(env.spec.goals),
+        "beliefs": _about_others(episode, "am_belief", steps, env.spec.n_agents - 1),
+        "predictions": _about_others(episode, "am_prediction", steps, env.spec.n_agents - 1),
     }
+
+
+def _foraging(
+    env: ForagingEnv, states: FloatArray, rewards: FloatArray
+) -> tuple[tuple[int, int], list[dict[str, Any]]]:
+    """The field, and what stands on it at every slot."""
+    rules = env.rules
+    size = (rules.rows, rules.cols)
+    frames = frames_from_states(states, rewards, field_size=size, n_foods=rules.max_num_food)
+    return size, [_frame(frame) for frame in frames]
+
+
+def _grid(
+    env: GridEnv, states: FloatArray, rewards: FloatArray
+) -> tuple[tuple[int, int], list[dict[str, Any]]]:
+    """The same of games whose players go for targets; who is gone has level 0. Targets have the
+    number of their kind, the first kind the highest (stag 2, hare 1)."""
+    targets, players, _ = state_parts(np.ascontiguousarray(states), env.size)
+    kinds = [goal.split()[0] for goal in env.spec.goals]
+    known = list(dict.fromkeys(kinds))
+    marks = np.array([len(known) - known.index(kind) for kind in kinds]) * (targets[..., 2] > 0)
+    score = np.concatenate([np.zeros_like(rewards[:1]), rewards.cumsum(0)])
+    shown = np.concatenate([targets[..., :2], marks[..., None]], -1)
+    return (env.size.rows, env.size.cols), [
+        {
+            "players": there.tolist(),
+            "foods": things.tolist(),
+            "score": [round(float(value), 6) for value in earned],
+        }
+        for there, things, earned in zip(players, shown, score, strict=True)
+    ]
+
+
+def _about_others(
+    episode: EpisodeBatch, name: str, steps: int, others: int
+) -> list[list[list[float]]] | None:
+    """What was recorded of each of the others at every step, [T, N-1, width]; None: nothing."""
+    if name not in episode.scheme.fields or not others:
+        return None
+    found = episode[name][0, :steps].view(steps, others, -1).tolist()
+    return [[[round(value, 3) for value in row] for row in each] for each in found]
 
 
 def battle_film(episode: EpisodeBatch, mac: TeamMAC, env: BattleEnv) -> str:

@@ -85,6 +85,7 @@ class Agent:
                     state=torch.from_numpy(shown.state).to(self._device),
                     avail=torch.from_numpy(shown.avail).to(self._device),
                     last_actions=torch.from_numpy(self._last).to(self._device),
+                    alive=self._alive(shown),
                 ),
                 self._carry,
                 env_steps=self.run.env_steps,
@@ -96,6 +97,15 @@ class Agent:
         self._last = actions.copy()
         chosen = actions[:, chosen_seats]
         return chosen if batched else chosen[0]
+
+    def _alive(self, shown: Observation) -> torch.Tensor | None:
+        """Who still acts, where agents may leave. Of arrays: who sees something or has a choice."""
+        if not self.spec.leavers:
+            return None
+        alive = shown.alive
+        if alive is None:
+            alive = shown.obs.any(-1) | (shown.avail.sum(-1) > 1)
+        return torch.from_numpy(alive).to(self._device)
 
     def _told(self, last_actions: ArrayLike, copies: int) -> IntArray:
         """What everybody did, [B, N]; -1 where a game has just begun."""
@@ -163,7 +173,7 @@ class Agent:
         if isinstance(view, TimeStep):
             ended = view.terminated | view.truncated
             ended[view.dropped] = True
-            return Observation(view.obs, view.state, view.avail), ended
+            return Observation(view.obs, view.state, view.avail, view.alive), ended
         spec = self.spec
         obs = _as(view, (spec.n_agents, spec.obs_dim), "the observations")
         if state is None and self._needs_state():

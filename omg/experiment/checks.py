@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 
 from omg.components.episodes import environment_scheme
+from omg.config.arguments import SacredWords
 from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
+from omg.experiment.provenance import source_commit
 from omg.learners import LEARNERS
 from omg.modules.agents import AGENTS
 from omg.modules.critics import CRITICS
 from omg.modules.mixers import MIXERS
-from omg.modules.opponent_models import OPPONENT_MODELS
+from omg.modules.opponent_models import OPPONENT_MODELS, model_kind, model_name
 from omg.opponents.building import team_folder
 from omg.opponents.pool import OpponentPool
 from omg.policies.policy import check_options
 from omg.runners import RUNNERS
 from omg.runners.assembly import Runner
 from omg.storage.models import find_model_folder
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec, OmgError, human_bytes
 
 
 def sanity_check(config: Config) -> None:
@@ -45,12 +49,12 @@ def _check_settings(config: Config) -> None:
     LEARNERS.check(config.learner, config.learner_args)
     CONTROLLERS.check(config.mac, {})
     AGENTS.check(config.policy_model, config.agent_args)
-    OPPONENT_MODELS.check(config.am_model, config.am_args)
+    OPPONENT_MODELS.check(model_name(config), config.am_args)
     if config.mixer is not None:
         MIXERS.check(config.mixer, config.mixer_args)
     if config.critic is not None:
         CRITICS.check(config.critic, config.critic_args)
-    runner, model = RUNNERS[config.runner], OPPONENT_MODELS[config.am_model]
+    runner, model = RUNNERS[config.runner], model_kind(config)
     if model.needs_foresight and config.oracle_kind == "future" and not runner.in_process:
         raise OmgError(
             f"oracle_kind=future copies running games, which runner={config.runner} keeps in other "
@@ -66,6 +70,13 @@ def _check_effect(config: Config) -> None:
         raise _no_effect(config, "mongo_url", "is where Sacred records to, and use_sacred=false")
     if CONTROLLERS[config.mac].models:
         return
+    if config.multi_algs and config.team:
+        raise OmgError(
+            f"{config.train_alg} is the learning algorithm of the team {config.team}, and it "
+            f"trains whole teams (mac={config.mac}), not one seat. Let one learn that does "
+            "(--train_alg=iql_am, d3qn, ppo_am …), or give --mac=multi_module_mac and a learner of "
+            "one seat (--learner=q_learner_4am or ppo_learner_4am)."
+        )
     for key in ("is_agent_shift", "agent_shift", "init_param_path", "multi_algs", "team"):
         if getattr(config, key) and not (key == "init_param_path" and config.multi_algs):
             raise _no_effect(config, key, f"is for one agent among others, not mac={config.mac}")
@@ -91,8 +102,8 @@ def check_memory(config: Config, runner: Runner, spec: EnvSpec) -> None:
         asked = count * (spec.episode_limit + 1) * scheme.bytes_per_step()
         if asked > there:
             raise OmgError(
-                f"{key}={count} asks for {asked / 2**30:,.1f} GiB (episodes of up to "
-                f"{spec.episode_limit} steps), and this process can have {there / 2**30:,.1f} GiB. "
+                f"{key}={count} asks for {human_bytes(asked)} (episodes of up to "
+                f"{spec.episode_limit} steps), and this process can have {human_bytes(there)}. "
                 f"Lower {key}."
             )
 
@@ -107,3 +118,63 @@ def machine_memory() -> int:
     except (ImportError, ValueError, OSError):  # not on every system
         return 2**62
     return total if limit in (-1, resource.RLIM_INFINITY) else min(total, limit)
+
+
+# --- what the command line says to Sacred ---------------------------------------------------------
+
+# Flags about the record; those of them that name databases are given to Sacred as they are.
+DATABASES = ("sql", "s3", "tiny_db")
+OF_RECORD = ("comment", "beat-interval", "id", "capture", "file_storage", "mongo_db", *DATABASES)
+OF_RUN = ("pdb", "enforce_clean", "print-config", *OF_RECORD)
+CAPTURES = ("no", "sys", "fd")
+
+
+def check_sacred(words: SacredWords, config: Config) -> None:
+    """Refuse flags that would have no effect, and values that Sacred would stumble over."""
+    flags, command = words.flags, words.command
+    if command not in ("", "my_main"):
+        idle = [key for key in OF_RUN if key in flags]
+        if idle:
+            raise OmgError(
+                f"{command} runs nothing, so {shown_flags(idle)} has no effect. Leave it out."
+            )
+        return
+    idle = [key for key in OF_RECORD if key in flags]
+    if idle and not config.use_sacred:
+        raise OmgError(
+            f"{shown_flags(idle)} is about Sacred's record, and use_sacred=False keeps none. Leave "
+            "out one of them."
+        )
+    if flags.get("capture", "no") not in CAPTURES:
+        raise OmgError(f"--capture={flags['capture']} is not possible. Expected: no, sys or fd.")
+    if "beat-interval" in flags and not _positive(flags["beat-interval"]):
+        raise OmgError(
+            f"--beat-interval={flags['beat-interval']} is not possible. Expected: seconds, more "
+            "than 0."
+        )
+    name = flags.get("id", "1")
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise OmgError(f"--id={name} cannot be the name of a folder. Use letters and digits.")
+    if "enforce_clean" in flags:
+        _check_clean()
+
+
+def shown_flags(flags: Iterable[str]) -> str:
+    """Flags of Sacred as they are written."""
+    return ", ".join(f"--{key}" for key in flags)
+
+
+def _positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < float("inf")
+    except ValueError:
+        return False
+
+
+def _check_clean() -> None:
+    commit = source_commit()
+    if not commit or commit.endswith("+changes"):
+        state = f"differ from their commit {commit[:10]}" if commit else "are not under git"
+        raise OmgError(
+            f"--enforce_clean: omg's sources {state}. Commit them first, or leave the flag out."
+        )

@@ -81,6 +81,7 @@ class Learning:
     def take(self, episodes: EpisodeBatch, counters: Counters) -> None:
         """Keep episodes, which makes updates due."""
         self.buffer.insert_episode_batch(episodes)
+        self.learner.receive(episodes.to(self.device))
         counters.episodes += len(episodes)
         counters.owed += len(episodes) * self.numbers.updates_per_episode
 

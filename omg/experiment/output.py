@@ -22,6 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from omg.storage.locks import refuse_link
 from omg.types import RunFailedError
 
 # Called with name, value and environment step; Sacred and others plug in here.
@@ -58,6 +59,7 @@ class MetricLogger:
         seconds: float = 0.0,
     ) -> None:
         self._path = path
+        refuse_link(path)
         if resume_at is not None and path.exists():
             os.truncate(path, min(resume_at, path.stat().st_size))
         self._file = path.open("a", encoding="utf-8")
@@ -126,15 +128,6 @@ def return_names(values: Mapping[str, float], prefix: str = "") -> list[tuple[st
         if prefix + name in values:
             return [(prefix + name, f"{test}{whose} return")]
     return []
-
-
-def human_bytes(count: float) -> str:
-    """1536 -> '1.5 KiB'."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")
 
 
 class RunConsole:

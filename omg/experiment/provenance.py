@@ -6,15 +6,17 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import time
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
 from omg.config.schema import Config, marked
 from omg.envs.registry import environment_versions
+from omg.modules.device import load_library
 from omg.storage.files import RUN, RunFolder, read_json, write_text
 
 PACKAGES = ("torch", "numpy", "lbforaging", "mpe2", "pettingzoo", "gymnasium", "rware", "smac")
@@ -26,6 +28,21 @@ def version_of(distribution: str) -> str:
         return version(distribution)
     except PackageNotFoundError:
         return ""
+
+
+def requirements() -> list[str]:
+    """The distributions that omg needs, without extras."""
+    try:
+        lines = requires("omg-marl") or []
+    except PackageNotFoundError:
+        return []
+    return [re.split(r"[^\w.-]", line)[0] for line in lines if "extra ==" not in line]
+
+
+def our_sources() -> list[Path]:
+    """Every file of omg that may change a result: Python, the kernels, the configurations."""
+    files = Path(__file__).parents[1].rglob("*")
+    return sorted(path for path in files if path.suffix in (".py", ".c", ".h", ".yaml"))
 
 
 @cache
@@ -72,7 +89,7 @@ def provenance(config: Config) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": processor(),
         "cores": os.cpu_count() or 1,
-        "kernels": config.use_kernels and os.environ.get("OMG_KERNELS", "1") != "0",
+        "kernels": config.use_kernels and load_library("gru.c")[0] is not None,
     }
 
 

@@ -20,7 +20,7 @@ from omg.envs import BatchedEnv, make_batched
 from omg.envs.registry import environment_versions
 from omg.experiment.checks import check_memory, sanity_check
 from omg.experiment.learning import EffectiveNumbers, Learning
-from omg.experiment.output import MetricLogger, RunConsole, ScalarSink, human_bytes
+from omg.experiment.output import MetricLogger, RunConsole, ScalarSink
 from omg.experiment.provenance import record_session
 from omg.experiment.trained import load_optimiser, model_meta
 from omg.experiment.training import Parts, TrainingLoop
@@ -34,7 +34,7 @@ from omg.runners.rollout import Rollout, run_test
 from omg.runners.waves import Waves
 from omg.storage.files import RunFolder, write_text
 from omg.storage.models import find_model_folder, load_checked
-from omg.types import OmgError
+from omg.types import OmgError, human_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class Run:
         self._notes: dict[str, str] = {}
         self._loaded: Path | None = None
         self._loaded_step = 0
+        self._loop: TrainingLoop | None = None  # of a run that goes on
+        self._resume_at: int | None = None
         self._remarks: dict[str, str] = {}
         self.console = RunConsole(
             total=config.t_max, log_interval=config.log_interval, quiet=config.quiet
@@ -247,7 +249,11 @@ class Run:
         folder = find_model_folder(config.checkpoint_path, config.load_step)
         groups = ("shapes", "policy", "critic") if for_training else ("shapes", "policy")
         networks = learner.networks() if for_training else self.parts.mac.networks()
-        found = load_checked(folder, networks, self.parts.meta, groups=groups)
+        wanted, team = self.parts.meta, learner.team()
+        if team is not None:  # it plays, and something else is trained
+            networks, groups, for_training = team[0], ("shapes", "policy"), False
+            wanted = {**wanted, "policy": team[1]}
+        found = load_checked(folder, networks, wanted, groups=groups)
         self._loaded_step = int(found.get("env_steps", config.epsilon_anneal_time))
         if not found and self.spec.obs_scale != 1.0 and config.scale_inputs:
             self._remarks["note"] = (
@@ -264,7 +270,6 @@ class Run:
 
     def go(
         self,
-        resume_state: Mapping[str, Any] | None = None,
         *,
         sinks: tuple[ScalarSink, ...] = (),
         notes: Mapping[str, str] | None = None,
@@ -273,21 +278,19 @@ class Run:
         self._sinks, self._notes = sinks, dict(notes or {})
         if versions := self._versions():
             write_text(self.folder.path / "versions.json", json.dumps(versions, indent=2) + "\n")
-        return self.evaluate() if self.config.evaluate else self.train(resume_state)
+        return self.evaluate() if self.config.evaluate else self.train()
 
-    def train(self, resume_state: Mapping[str, Any] | None = None) -> RunResult:
+    def train(self) -> RunResult:
         """Train to t_max, from the start, a checkpoint or a resume state."""
         config = self.config
-        resumed = resume_state is not None
-        loop = TrainingLoop(self.parts, folder=self.folder, console=self.console)
-        if resume_state is not None:
-            self._continue(loop, resume_state)
+        resumed = self._resume_at is not None
+        loop = self._loop or self._new_loop()
         record_session(self.folder, config)
         loop.logger = MetricLogger(
             self.folder.metrics,
             tensorboard=self.folder.path / "tb" if config.use_tensorboard else None,
             sinks=self._sinks,
-            resume_at=None if resume_state is None else int(resume_state["metrics_position"]),
+            resume_at=self._resume_at,
             env_steps=loop.counters.env_steps,
             seconds=loop.counters.seconds,
         )
@@ -302,8 +305,13 @@ class Run:
             self.folder.path, metrics, loop.counters.best_return, loop.counters.best_step
         )
 
-    def _continue(self, loop: TrainingLoop, state: Mapping[str, Any]) -> None:
-        """Before anything of the run is touched."""
+    def _new_loop(self) -> TrainingLoop:
+        return TrainingLoop(self.parts, folder=self.folder, console=self.console)
+
+    def continue_from(self, state: Mapping[str, Any]) -> None:
+        """Go on from a resume state; one that does not fit is refused before anything of the run
+        is touched, and before Sacred records it."""
+        loop = self._new_loop()
         try:
             loop.load_state_dict(state)
         except OmgError as error:
@@ -311,6 +319,7 @@ class Run:
                 f"The resume state of {self.folder.path} cannot be continued from. {error} Start a "
                 f"new run; checkpoint_path={self.folder.path} loads its weights."
             ) from error
+        self._loop, self._resume_at = loop, int(state["metrics_position"])
 
     def evaluate(self) -> RunResult:
         """Test the model of checkpoint_path, and save replays if asked to."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omg.config.arguments import Arguments, Update
+from omg.config.arguments import Arguments, SacredWords, Update
 from omg.config.loader import load, load_saved, read_yaml
 from omg.config.schema import Config, marked
+from omg.experiment.checks import check_sacred
 from omg.experiment.run import Run, RunResult
 from omg.experiment.sacred import go_recorded
 from omg.experiment.saved import SavedRun
@@ -19,6 +21,7 @@ from omg.storage.files import (
     create_run_folder,
     find_run_to_resume,
     remove_leftovers,
+    writing,
 )
 from omg.storage.locks import release_lock, take_lock
 from omg.types import OmgError, RunFailedError, user_path
@@ -76,19 +79,31 @@ def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
     return load_saved(folder.config, Arguments(updates=tuple(keep))).config, folder
 
 
-def execute(config: Config, resumed: RunFolder | None = None) -> RunResult:
-    """Carry out a run in a new folder, or continue the one that is given."""
+def execute(
+    config: Config,
+    resumed: RunFolder | None = None,
+    *,
+    words: SacredWords = SacredWords(),  # noqa: B008 (frozen)
+    given: Mapping[str, Any] | None = None,
+) -> RunResult:
+    """Carry out a run in a new folder, or continue the one that is given. `words` are for Sacred,
+    which also records what the command line set (`given`)."""
+    check_sacred(words, config)
     folder = resumed or create_run_folder(config)
     lock = folder.path / ".lock"
-    held = take_lock(
-        lock, lambda who: f"{folder.path} is being trained by {who}. Wait for it, or end it."
-    )
+    with writing(lock):
+        held = take_lock(
+            lock, lambda who: f"{folder.path} is being trained by {who}. Wait for it, or end it."
+        )
     try:
         remove_leftovers(folder.path)
         # Everything that can be refused is refused before Sacred records a run.
         with Run(config, folder) as run:
-            state = folder.load_resume() if resumed else None
-            return go_recorded(run, state) if config.use_sacred else run.go(state)
+            if resumed:
+                run.continue_from(folder.load_resume())
+            if not config.use_sacred:
+                return run.go()
+            return go_recorded(run, words=words, given=given or {})
     except SystemExit as stop:
         raise RunFailedError(
             f"The environment ended the program (SystemExit {stop.code}) instead of the episode. "
@@ -102,4 +117,5 @@ def execute(config: Config, resumed: RunFolder | None = None) -> RunResult:
         raise
     finally:
         release_lock(lock, held)
-        folder.discard_if_unused()
+        if resumed is None:
+            folder.discard_if_unused()

@@ -47,8 +47,8 @@ def read_run(folder: str | os.PathLike[str], which: str = "last") -> TrainedRun:
     config = load_saved(folder / "config.yaml", Arguments()).config
     if LEARNERS[config.learner].gathers:
         raise OmgError(
-            f"{folder} trained a subgoal prior, not an agent. Give a run that used the prior "
-            "(init_param_path)."
+            f"{folder} trained an opponent model (am_model={config.am_model}), not an agent. Give "
+            "a run that used it (init_param_path)."
         )
     model = _model_folder(folder, which)
     return TrainedRun(folder, config, model, read_meta(model))

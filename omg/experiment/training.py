@@ -72,24 +72,27 @@ class MetricMeans:
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
-        self._count = 0
+        self._counts: dict[str, int] = {}  # some updates have nothing to say of some metrics
 
     def add(self, metrics: Metrics) -> None:
         for name, value in metrics.items():
             previous = self._sums.get(name)
             self._sums[name] = value.double() if previous is None else previous + value
-        self._count += 1
+            self._counts[name] = self._counts.get(name, 0) + 1
 
     def take(self) -> dict[str, float]:
-        means = {name: float(total) / self._count for name, total in self._sums.items()}
-        self._sums, self._count = {}, 0
+        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        self._sums, self._counts = {}, {}
         return means
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sums": {k: v.cpu() for k, v in self._sums.items()}, "count": self._count}
+        return {"sums": {k: v.cpu() for k, v in self._sums.items()}, "count": dict(self._counts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._sums, self._count = dict(state["sums"]), int(state["count"])
+        self._sums, counts = dict(state["sums"]), state["count"]
+        if isinstance(counts, int):  # of an older version: all alike
+            counts = dict.fromkeys(self._sums, counts)
+        self._counts = dict(counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ LEARNERS: PartRegistry[Learner] = PartRegistry(
         "ppo_learner": "omg.learners.ppo_learner:PPOLearner",
         "ppo_learner_4am": "omg.learners.ppo_learner:PPOLearner",
         "omg_ppo_learner": "omg.learners.ppo_learner:OMGPPOLearner",
-        "am_learner": "omg.learners.subgoal_training:PriorLearner",
+        "am_learner": "omg.learners.am_learner:ModelLearner",
     },
     base=Learner,
     given=("config", "spec", "mac", "device"),

@@ -157,6 +157,9 @@ class Learner(ABC):
         """One update on a batch of episodes; on-policy, a batch of the present policy's play that
         is seen only once (and may be gone through several times in here)."""
 
+    def receive(self, episodes: EpisodeBatch) -> None:  # noqa: B027 - optional
+        """Every episode of the run, once, when it has ended; updates are made by `train`."""
+
     @abstractmethod
     def networks(self) -> Mapping[str, nn.Module]:
         """Networks to save, by the name of their file: agent -> agent.th."""
@@ -188,6 +191,11 @@ class Learner(ABC):
     def load_optimiser_state(self, state: Mapping[str, Any]) -> None:
         """Moments from an opt.th; learning rates stay those of the configuration."""
         load_optimisers(self.optimisers(), state)
+
+    def team(self) -> tuple[Mapping[str, nn.Module], Mapping[str, Any]] | None:
+        """Networks that only play in a training and what they depend on, where checkpoint_path
+        means those; None: it means what is trained."""
+        return None
 
     def start(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
         """Called once before a training from scratch, with what the run writes beside its

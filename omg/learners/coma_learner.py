@@ -27,8 +27,9 @@ from omg.learners.base import (
     team_mac,
     team_spec,
 )
+from omg.learners.leaving import acting, of_acting, outcomes
 from omg.modules.critics import ComaCritic, build_critic
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec, OmgError, RunFailedError
 
 # log of a smaller probability would be infinite; such an action is never drawn.
 SMALLEST = torch.finfo(torch.float32).tiny
@@ -82,9 +83,12 @@ class ComaLearner(Learner):
         )
         taken = played.now("actions")
         inputs, targets = self.targets(played, logits.detach(), progress)
-        critic_metrics = self._learn_critic(inputs, taken, targets, played.packing)
+        acted = acting(played)
+        critic_metrics = self._learn_critic(inputs, taken, targets, played.packing, acted)
         with torch.no_grad():
             q = self.critic(inputs)
+        if acted is not None:
+            policy, taken, q = policy[acted], taken[acted], q[acted]
         actor_metrics = self._learn_policy(policy, taken, q)
         self._targets.follow(progress)
         return {**critic_metrics, **actor_metrics}
@@ -100,8 +104,9 @@ class ComaLearner(Learner):
         policy, Σ_a π_n(a) Q'_n(s, a, u^-n), with the others' actions u drawn from theirs. (After a
         termination there may be no available action, and nothing to divide by.)"""
         packing = played.packing
-        terminated = played.now("terminated")
-        last = (following_transition(packing) == len(packing.now)) & ~terminated
+        last = following_transition(packing) == len(packing.now)
+        last &= ~played.now("terminated")
+        reward, terminated = outcomes(played, gamma=self._config.gamma)
         cut = packing.next[last]
         avail = packing.take(played.own.raw("avail_actions"), cut)
         policy = self._selector.probabilities(logits_PNA[cut], avail, env_steps=progress.env_steps)
@@ -112,7 +117,7 @@ class ComaLearner(Learner):
         values = gather_actions(target_q, actions[packing.next])
         values[last] = (policy * target_q[last]).sum(-1)
         returns = td_lambda_targets(
-            played.now("reward"),
+            reward,
             terminated,
             values,
             packing,
@@ -126,13 +131,23 @@ class ComaLearner(Learner):
         rows = policy_KNA.flatten(0, 1).cpu()
         if len(rows) == 0:
             return policy_KNA.new_zeros(policy_KNA.shape[:2], dtype=torch.int64)
+        if not torch.isfinite(rows).all():
+            raise RunFailedError(
+                "The policy's probabilities are no numbers any more. Lower lr, or raise optim_eps."
+            )
         drawn = torch.multinomial(rows, 1, generator=self._generator)
         return drawn.view(policy_KNA.shape[:2]).to(policy_KNA.device)
 
     def _learn_critic(
-        self, inputs_KNI: Tensor, taken_KN: Tensor, targets_KN: Tensor, packing: Packing
+        self,
+        inputs_KNI: Tensor,
+        taken_KN: Tensor,
+        targets_KN: Tensor,
+        packing: Packing,
+        acted_KN: Tensor | None,
     ) -> dict[str, Tensor]:
-        """One step on all transitions, or (seq) one on every time's, the last time first."""
+        """One step on all transitions, or (seq) one on every time's, the last time first; only
+        seats that acted in them count."""
         pieces = [slice(None)]
         if self._config.critic_train_mode == "seq":
             ends = torch.bincount(packing.time[packing.now]).cumsum(0).tolist()
@@ -140,8 +155,13 @@ class ComaLearner(Learner):
             pieces = [slice(a, b) for a, b in zip(starts, ends, strict=True) if b > a][::-1]
         values, errors, norms = [], [], []
         for piece in pieces:
-            value = gather_actions(self.critic(inputs_KNI[piece]), taken_KN[piece])
-            error = value - targets_KN[piece]
+            acted = None if acted_KN is None else acted_KN[piece]
+            if acted is not None and not acted.any():
+                continue
+            value = of_acting(
+                gather_actions(self.critic(inputs_KNI[piece]), taken_KN[piece]), acted
+            )
+            error = value - of_acting(targets_KN[piece], acted)
             loss = error.square().mean()
             norms.append(
                 descend(loss, self._critic_optimiser, self._critic_parameters, self._config)
@@ -154,7 +174,7 @@ class ComaLearner(Learner):
             "critic_grad_norm": torch.stack(norms).mean(),
             "td_error_abs": all_errors.abs().mean(),
             "q_taken_mean": torch.cat(values).mean(),
-            "target_mean": targets_KN.mean(),
+            "target_mean": of_acting(targets_KN, acted_KN).mean(),
         }
 
     def _learn_policy(self, policy_KNA: Tensor, taken_KN: Tensor, q_KNA: Tensor) -> Metrics:

@@ -10,13 +10,15 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from omg.components.episodes import EpisodeBatch
 from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.team import TeamMAC
 from omg.learners.base import Learner, Metrics, Progress, check_supported, descend_model, team_mac
+from omg.learners.pretrained import load_pretrained
 from omg.modules.kernels.optimiser import FastAdam
-from omg.modules.opponent_models import OPPONENT_MODELS, OpponentModel
+from omg.modules.opponent_models import OpponentModel, model_kind
 from omg.registry import Registry
 from omg.types import EnvSpec, OmgError
 
@@ -64,6 +66,7 @@ class ModelTraining(ABC):
 
     def __init__(self, *, config: Config, mac: TeamMAC, on_policy: bool) -> None:
         self.config, self.policy = config, mac.policy
+        self.model: OpponentModel | None = mac.trainee
         self.generator = torch.Generator().manual_seed(config.seed)
 
     @abstractmethod
@@ -76,9 +79,16 @@ class ModelTraining(ABC):
     def train(self, lesson: Lesson) -> Metrics:
         """Called after; on-policy, as many times as the policy goes over the episodes."""
 
-    def start(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
-        """As `Learner.start`."""
+    def receive(self, played: Trajectories) -> None:  # noqa: B027 - optional
+        """As `Learner.receive`: every episode of the run once, when it has ended."""
+
+    def finish(self, lesson: Lesson) -> Metrics:
+        """Called once per update, after the last `train`."""
         return {}
+
+    def start(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
+        """As `Learner.start`: a pre-trained model, where there is one."""
+        return {} if self.model is None else load_pretrained(self.config, meta, self.model)
 
     def optimisers(self) -> dict[str, torch.optim.Optimizer]:
         """For opt.th; none where nothing is learned."""
@@ -110,8 +120,8 @@ class OwnLossTraining(ModelTraining):
 
     def __init__(self, *, config: Config, mac: TeamMAC, on_policy: bool) -> None:
         super().__init__(config=config, mac=mac, on_policy=on_policy)
-        assert mac.model is not None
-        self._model = mac.model
+        assert mac.trainee is not None
+        self._model = mac.trainee
         weights = [weight for weight in self._model.parameters() if weight.requires_grad]
         if weights and type(self._model).episode_loss is OpponentModel.episode_loss:
             raise OmgError(
@@ -151,6 +161,8 @@ MODEL_TRAININGS: Registry[type[ModelTraining]] = Registry(
         "none": "omg.learners.model_training:NoModelTraining",
         "own_loss": "omg.learners.model_training:OwnLossTraining",
         "subgoals": "omg.learners.subgoal_training:SubgoalTraining",
+        "moa": "omg.learners.moa_training:MoaTraining",
+        "moa_subgoals": "omg.learners.moa_training:MoaSubgoalTraining",
     },
     base=ModelTraining,
 )
@@ -170,9 +182,11 @@ class PolicyLearner(Learner):
 
     @classmethod
     def _training_kind(cls, config: Config) -> str:
-        model = OPPONENT_MODELS[config.am_model]
-        asked, wanted = model.training_kind, cls.kind or model.training_kind
-        if wanted != asked or not issubclass(model, MODEL_TRAININGS[wanted].trains):
+        model = model_kind(config)
+        asked = model.training_kind
+        trains = MODEL_TRAININGS[asked]
+        named = not cls.kind or issubclass(trains, MODEL_TRAININGS[cls.kind])
+        if not (named and issubclass(model, trains.trains)):
             raise OmgError(
                 f"learner={config.learner} needs am_model=omg_am, not {config.am_model}. "
                 "Use --config=iql_omg."
@@ -190,6 +204,10 @@ class PolicyLearner(Learner):
         self._model = MODEL_TRAININGS[kind](
             config=config, mac=self._mac, on_policy=self.able.on_policy
         )
+
+    def receive(self, episodes: EpisodeBatch) -> None:
+        if type(self._model).receive is not ModelTraining.receive:
+            self._model.receive(self._mac.trajectories(episodes))
 
     def start(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
         return self._model.start(meta)

@@ -27,6 +27,7 @@ from omg.learners.base import (
     make_optimiser,
     sampling_selector,
 )
+from omg.learners.leaving import acting, of_acting, outcomes
 from omg.learners.model_training import Alternatives, PolicyLearner
 from omg.modules.critics import Critic, RunningStats, ValueCritic, build_critic
 from omg.types import EnvSpec, OmgError
@@ -97,6 +98,7 @@ class Experience:
     advantages: Tensor  # [P, n]
     predicted: Tensor  # [P, n], the critic's outputs before the first epoch
     targets: Tensor  # [P, n], what it should have said, in its unit
+    alive: Tensor | None = None  # [P, n], which seats still act; None: all
 
     @property
     def now(self) -> Tensor:
@@ -127,7 +129,16 @@ class Experience:
             advantages=self.advantages[slots],
             predicted=self.predicted[slots],
             targets=self.targets[slots],
+            alive=None if self.alive is None else self.alive[slots],
         )
+
+    def acting(self, of_slots: Tensor) -> Tensor:
+        """Values [P, n] of the transitions, [K, n]; where seats leave, [L, 1] of who acts."""
+        return self.of_acting(of_slots[self.now])
+
+    def of_acting(self, of_transitions: Tensor) -> Tensor:
+        """The same of values [K, n]."""
+        return of_acting(of_transitions, None if self.alive is None else self.alive[self.now])
 
 
 class PPOLearner(PolicyLearner):
@@ -180,7 +191,7 @@ class PPOLearner(PolicyLearner):
         metrics = {**self.epochs(experience, progress), **found}
         steps = [self._model.train(lesson) for _ in range(self._config.ppo_epochs)]
         model = {name: torch.stack([step[name] for step in steps]).mean() for name in steps[0]}
-        return {**metrics, **model}
+        return {**metrics, **model, **self._model.finish(lesson)}
 
     def _alternatives(self, played: Trajectories, alternatives: Alternatives) -> Tensor:
         """V(s_t, g_k) of every transition's row and alternative by the critic, [K·n, H], from the
@@ -204,23 +215,26 @@ class PPOLearner(PolicyLearner):
         critic_inputs = self.values.critic.inputs(played, inputs, feature)
         predicted = self.values(critic_inputs, played)
         values = self.values.restored(predicted)
+        reward, terminated = self._outcomes(played)
         advantages = generalised_advantages(
-            played.pack("reward"),
-            played.pack("terminated"),
+            reward,
+            terminated,
             values,
             packing,
             gamma=self._config.gamma,
             lam=self._config.gae_lambda,
         )
         returns = advantages + values
+        acted = acting(played)
+        predictions, aims, gains = (of_acting(x[now], acted) for x in (values, returns, advantages))
         found = {
-            "value_mean": values[now].mean(),
-            "target_mean": returns[now].mean(),
-            "advantage_std": advantages[now].std(correction=0),
-            "explained_variance": explained_variance(values[now], returns[now]),
+            "value_mean": predictions.mean(),
+            "target_mean": aims.mean(),
+            "advantage_std": gains.std(correction=0),
+            "explained_variance": explained_variance(predictions, aims),
         }
         if self.values.returns is not None:
-            self.values.returns.update(returns[now])
+            self.values.returns.update(aims)
         experience = Experience(
             filled=played.own.filled,
             terminated=played.own.raw("terminated"),
@@ -230,19 +244,34 @@ class PPOLearner(PolicyLearner):
             avail=played.pack("avail_actions"),
             actions=played.pack("actions"),
             log_probs=torch.zeros_like(values),
-            advantages=self._standardised(advantages, now),
+            advantages=self._standardised(advantages, gains),
             predicted=predicted,
             targets=self.values.normalised(returns),
+            alive=played.alive,
         )
         log_probs = torch.zeros_like(values)
         log_probs[now], _ = self._evaluate(experience, progress)
         return replace(experience, log_probs=log_probs), found
 
-    def _standardised(self, advantages: Tensor, now: Tensor) -> Tensor:
+    def _outcomes(self, played: Trajectories) -> tuple[Tensor, Tensor]:
+        """Rewards [P, 1 or n] and ends [P] or [P, n] of all slots; those of seats that leave are
+        what leaving brought them."""
+        reward, terminated = played.pack("reward"), played.pack("terminated")
+        if played.alive is None:
+            return reward, terminated
+        now = played.packing.now
+        found, ends = outcomes(played, gamma=self._config.gamma)
+        reward = reward.expand_as(played.alive).clone()
+        reward[now] = found
+        terminated = terminated.unsqueeze(1).expand_as(played.alive).clone()
+        terminated[now] = ends
+        return reward, terminated
+
+    def _standardised(self, advantages: Tensor, gains: Tensor) -> Tensor:
         """By mean and deviation of the whole batch's transitions, all agents together."""
         if not self._config.standardise_advantages:
             return advantages
-        deviation, mean = torch.std_mean(advantages[now], correction=0)
+        deviation, mean = torch.std_mean(gains, correction=0)
         return (advantages - mean) / (deviation + 1e-5)
 
     def _evaluate(self, experience: Experience, progress: Progress) -> tuple[Tensor, Tensor]:
@@ -284,10 +313,11 @@ class PPOLearner(PolicyLearner):
         """One gradient step of the policy and one of the critic."""
         config, now = self._config, experience.now
         log_probs, entropies = self._evaluate(experience, progress)
-        log_ratio = log_probs - experience.log_probs[now]
+        log_ratio = experience.of_acting(log_probs - experience.log_probs[now])
         ratio = log_ratio.exp()
-        gain = clipped_surrogate(ratio, experience.advantages[now], config.eps_clip).mean()
-        entropy = entropies.mean()
+        advantages = experience.acting(experience.advantages)
+        gain = clipped_surrogate(ratio, advantages, config.eps_clip).mean()
+        entropy = experience.of_acting(entropies).mean()
         agent_norm = descend(
             -gain - config.entropy_coef * entropy,
             self._optimiser,
@@ -295,9 +325,9 @@ class PPOLearner(PolicyLearner):
             config,
         )
         errors = value_error(
-            self.values(experience.critic_inputs, experience.arranged)[now],
-            experience.predicted[now],
-            experience.targets[now],
+            experience.acting(self.values(experience.critic_inputs, experience.arranged)),
+            experience.acting(experience.predicted),
+            experience.acting(experience.targets),
             config.value_clip,
         )
         value_loss = errors.mean()

@@ -35,6 +35,7 @@ from omg.learners.base import (
     make_optimiser,
     team_spec,
 )
+from omg.learners.leaving import acting, of_acting, outcomes, without_absent
 from omg.learners.model_training import Alternatives, Lesson, PolicyLearner
 from omg.modules.agents import AgentNetwork
 from omg.modules.mixers import MIXERS, Mixer
@@ -163,20 +164,24 @@ class QLearner(PolicyLearner):
         online = update.unroll(lesson.feature)
         q = online.q.index_select(0, played.packing.now)
         taken = gather_actions(q, played.now("actions"))
-        taken = self._mixed(self.mixer, taken, played.now("state"))
+        alive = None if played.alive is None else played.alive[played.packing.now]
+        taken = self._mixed(self.mixer, taken, played.now("state"), alive)
         targets = self.targets(update, online, lesson)
-        metrics = self.fit(taken, targets, progress)
+        acted = acting(played, team=self.mixer is not None)
+        metrics = self.fit(of_acting(taken, acted), of_acting(targets, acted), progress)
         if not self._optimiser.state:
             raise OmgError(
                 f"{type(self).__name__}.fit has made no step, so nothing is learned. Let it call "
                 "self.minimise(loss, progress)."
             )
-        return {**metrics, **self._model.train(lesson)}
+        return {**metrics, **self._model.train(lesson), **self._model.finish(lesson)}
 
-    def _mixed(self, mixer: Mixer | None, values_KN: Tensor, state_KS: Tensor) -> Tensor:
+    def _mixed(
+        self, mixer: Mixer | None, values_KN: Tensor, state_KS: Tensor, alive_KN: Tensor | None
+    ) -> Tensor:
         if mixer is None:
             return values_KN
-        mixed: Tensor = mixer(values_KN, state_KS * self._state_scale)
+        mixed: Tensor = mixer(without_absent(values_KN, alive_KN), state_KS * self._state_scale)
         return mixed
 
     @torch.no_grad()
@@ -198,12 +203,11 @@ class QLearner(PolicyLearner):
             played.next("avail_actions"),
             double=self._config.double_q,
         )
-        return td_targets(
-            played.now("reward"),
-            played.now("terminated"),
-            self._mixed(self._target_mixer, next_values, played.next("state")),
-            gamma=self._config.gamma,
-        )
+        gamma = self._config.gamma
+        reward, terminated = outcomes(played, gamma=gamma, team=self.mixer is not None)
+        alive = None if played.alive is None else played.alive[following]
+        values = self._mixed(self._target_mixer, next_values, played.next("state"), alive)
+        return td_targets(reward, terminated, values, gamma=gamma)
 
     @staticmethod
     def _step(update: Update, network: AgentNetwork, hidden_PNH: Tensor, ahead: Tensor) -> Tensor:
@@ -235,11 +239,13 @@ class QLearner(PolicyLearner):
             q = network.variants_of(shared, table, rows, before, seats)
         else:
             q = network.variants(shared, alternatives.each(), before, seats)
-        return self._value(q, played.now("avail_actions").flatten(0, 1).unsqueeze(1))
+        avail = played.pack("avail_actions").flatten(0, 1).index_select(0, now)
+        return self._value(q, avail.unsqueeze(1))
 
     def fit(self, taken: Tensor, targets: Tensor, progress: Progress) -> Metrics:
         """One gradient step on the mean square error of the taken actions' values. Both have one
-        row per transition, without padding: [K, n] of n learning seats, [K, 1] with a mixer."""
+        row per transition, without padding: [K, n] of n learning seats, [K, 1] with a mixer;
+        where seats leave, [L, 1] of those that act."""
         td_error = taken - targets
         loss = td_error.square().mean()
         return {

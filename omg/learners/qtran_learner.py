@@ -10,6 +10,7 @@ from torch import Tensor
 from omg.components.episodes import EpisodeBatch
 from omg.functional import UNAVAILABLE, gather_actions, td_targets
 from omg.learners.base import Capabilities, Metrics, Progress
+from omg.learners.leaving import acting, of_acting, outcomes
 from omg.learners.model_training import Lesson
 from omg.learners.q_learner import QLearner, Unrolled, Update
 from omg.modules.mixers import QtranBase
@@ -64,13 +65,10 @@ class QtranLearner(QLearner):
             played.next("state") * self._state_scale,
             _remembered(online.inputs, hidden)[following],
             _greedy(choosing[following], played.next("avail_actions")),
+            None if played.alive is None else played.alive[following],
         )
-        return td_targets(
-            played.now("reward"),
-            played.now("terminated"),
-            next_values,
-            gamma=self._config.gamma,
-        )
+        gamma = self._config.gamma
+        return td_targets(*outcomes(played, gamma=gamma, team=True), next_values, gamma=gamma)
 
     def errors(self, batch: EpisodeBatch) -> QtranErrors:
         """What is squared, of all K transitions at once."""
@@ -81,18 +79,22 @@ class QtranLearner(QLearner):
         state = played.now("state") * self._state_scale
         actions = played.now("actions")
         greedy = _greedy(q, played.now("avail_actions"))
-        taken = self.mixer.joint(state, features, actions)
+        alive = None if played.alive is None else played.alive[now]
+        taken = self.mixer.joint(state, features, actions, alive)
         with torch.no_grad():
-            best = self.mixer.joint(state, features, greedy)
+            best = self.mixer.joint(state, features, greedy, alive)
         targets = self.targets(update, online, Lesson(played))
-        short = self.mixer(gather_actions(q, actions), state) - taken.detach()
-        return QtranErrors(
-            td=taken - targets,
-            opt=self.mixer(gather_actions(q, greedy), state) - best,
-            nopt=short.clamp(max=0),
-            taken=taken,
-            targets=targets,
-        )
+        short = self._mixed(self.mixer, gather_actions(q, actions), played.now("state"), alive)
+        agreed = self._mixed(self.mixer, gather_actions(q, greedy), played.now("state"), alive)
+        found = {
+            "td": taken - targets,
+            "opt": agreed - best,
+            "nopt": (short - taken.detach()).clamp(max=0),
+            "taken": taken,
+            "targets": targets,
+        }
+        acted = acting(played, team=True)
+        return QtranErrors(**{name: of_acting(part, acted) for name, part in found.items()})
 
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
         errors = self.errors(batch)

@@ -3,7 +3,7 @@ inference's part of an update, the same for every policy learner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,24 +12,23 @@ import torch
 from torch import Tensor, nn
 
 from omg.components.action_selectors import DecayThenFlat
-from omg.components.episodes import EpisodeBatch
 from omg.components.trajectories import Trajectories
-from omg.config.schema import Config, marked
-from omg.controllers import CONTROLLERS, Controller
+from omg.config.schema import Config
 from omg.controllers.team import TeamMAC
 from omg.functional import Packing, select_subgoal
-from omg.learners.base import Learner, Metrics, Optimisers, Progress, descend_model, team_mac
+from omg.learners.base import Metrics, Optimisers, Progress, descend_model
 from omg.learners.model_training import Alternatives, Lesson, ModelTraining, ValuesAlternatives
+from omg.learners.pretrained import POLICY_ONLY, find_weights, model_folder, without_mac
 from omg.modules.kernels.optimiser import FastAdam
-from omg.modules.opponent_models import OPPONENT_MODELS, ModelRows
+from omg.modules.opponent_models import ModelRows
 from omg.modules.opponent_models.omg_am import SubgoalModel
-from omg.storage.models import check_meta, find_model_folder, load_networks
-from omg.types import EnvSpec, OmgError, user_path
+from omg.storage.models import check_meta, load_networks
+from omg.types import EnvSpec, OmgError
 
 ACCURACY = "prior_accuracy"  # in meta.json
 FILE = "vae.th"
-# Settings that a prior does not depend on.
-POLICY_ONLY = ("input_dim", *marked(weights=True, prior=False))
+# MOA's goals may be the subgoals of a prior that was made for OMG alone.
+NOT_OF_THE_PRIOR = ("am_model", "moa_goal")
 
 
 def check_accuracy(found: float, config: Config, where: str = "The prior") -> None:
@@ -44,40 +43,22 @@ def check_accuracy(found: float, config: Config, where: str = "The prior") -> No
 
 
 def find_prior(config: Config) -> Path:
-    """The vae.th that init_param_path names: a folder with <alg>/vae.th, a run made by am_learner,
-    or a folder of runs that holds one called like the algorithm."""
-    name = config.train_alg or config.name
+    """The vae.th that init_param_path names (see `find_weights`)."""
     if not config.init_param_path:
         raise OmgError(
             f"{config.name} needs a pre-trained prior. Give init_param_path=<folder with "
-            f"{name}/{FILE}>, made by --learner=am_learner."
+            f"{config.train_alg or config.name}/{FILE}>, made by --learner=am_learner."
         )
-    root = user_path(config.init_param_path)
-    if (root / name / FILE).is_file():
-        folder = root
-    else:
-        named = str(root / name if (root / name).is_dir() else root)
-        folder = find_model_folder(named, 0, key="init_param_path", holding=f"{name}/{FILE}")
-    made = sorted(folder.glob(f"*/{FILE}"))
-    weights = folder / name / FILE
-    if not weights.is_file() and len(made) == 1:  # of another algorithm: its policy is not used
-        weights = made[0]
-    if not weights.is_file():
-        raise OmgError(
-            f"init_param_path={config.init_param_path} holds no prior ({folder / name}/{FILE} "
-            f"does not exist). Pre-train one with --config={config.team or name} "
-            "--learner=am_learner, or give another folder."
-        )
-    return weights
+    return find_weights(config, FILE, what="prior")
 
 
 def load_prior(config: Config, meta: Mapping[str, Any], model: SubgoalModel) -> dict[str, str]:
     """Load the prior's weights if they fit what this run would be saved with; what to show."""
     weights = find_prior(config)
-    folder = weights.parent.parent
-    found = check_meta(folder, meta, without=POLICY_ONLY)
+    folder, inside = model_folder(weights)
+    found = check_meta(folder, without_mac(meta), without=(*POLICY_ONLY, *NOT_OF_THE_PRIOR))
     check_accuracy(float(found.get(ACCURACY, 1.0)), config, f"The prior in {folder}")
-    load_networks(folder, {f"{weights.parent.name}/vae": model.vae})
+    load_networks(folder, {f"{inside}vae": model.vae})
     shown = {"prior": str(weights)}
     if found.get("env_args", meta["env_args"]) != meta["env_args"]:
         shown["note"] = f"the prior was trained with env_args={found['env_args']}"
@@ -88,70 +69,68 @@ def load_prior(config: Config, meta: Mapping[str, Any], model: SubgoalModel) -> 
 SAMPLED = 256
 
 
-class PriorLearner(Learner):
-    """Fits the prior VAE to the states of the frozen players' games, each seen from the seat the
-    learning agent would have; of a whole team's own games where there are no frozen players."""
+class PriorTraining:
+    """Fits the prior VAE to the states of games, each seen from the seat the learning agent would
+    have."""
 
-    gathers = True
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        """Mixer, critic and the like are for the learner that will use the prior."""
-        kind = OPPONENT_MODELS[config.am_model]
-        if not (CONTROLLERS[config.mac].models and issubclass(kind, SubgoalModel)):
-            raise OmgError(
-                "learner=am_learner pre-trains am_model=omg_am in mac=multi_module_mac. Set both, "
-                "or use --config=iql_omg."
-            )
-
-    def __init__(
-        self, *, config: Config, spec: EnvSpec, mac: Controller, device: torch.device
-    ) -> None:
-        self._mac = team_mac(config, mac)
-        assert isinstance(self._mac.model, SubgoalModel)
-        self._config, self._model = config, self._mac.model
+    def __init__(self, *, config: Config, spec: EnvSpec, mac: TeamMAC, model: SubgoalModel) -> None:
+        self._config, self._mac, self._model = config, mac, model
         self._decodes_places = bool(spec.agent_features)
-        self._optimiser = FastAdam(self._model.vae.parameters(), lr=config.am_lr)
+        self._optimiser = FastAdam(model.vae.parameters(), lr=config.am_lr)
         self._generator = torch.Generator().manual_seed(config.seed)
 
-    def _encoded(self, batch: EpisodeBatch) -> tuple[Tensor, Tensor]:
-        """What a subgoal encodes of every row, and the rows' seats."""
-        rows = self._mac.policy.rows.stored(self._mac.trajectories(batch))
-        return self._model.source(rows.state, rows.seats), rows.seats
+    def _encoded(self, played: Trajectories) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What a subgoal encodes of every row whose seat still acts, the rows' seats, and which
+        others still act."""
+        rows = self._mac.policy.rows.stored(played)
+        if played.alive is not None:
+            rows = rows.take(played.alive.flatten().nonzero(as_tuple=True)[0])
+        return self._model.source(rows.state, rows.seats), rows.seats, rows.others_alive
 
-    def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
-        encoded, seats = self._encoded(batch)
+    def receive(self, played: Trajectories) -> None:
+        """It learns from samples of the stored episodes."""
+
+    def step(self, played: Trajectories) -> Metrics:
+        """One update on a batch of episodes."""
+        encoded, seats, alive = self._encoded(played)
         terms = self._model.vae.loss(encoded, self._config.prior_kl_weight, self._generator)
         learned = descend_model(terms, self._optimiser)
         some = slice(None, None, max(1, len(encoded) // SAMPLED))
-        accuracy = self.decoding_accuracy(encoded[some], seats[some])
+        accuracy = self.decoding_accuracy(
+            encoded[some], seats[some], None if alive is None else alive[some]
+        )
         return {**learned, ACCURACY: accuracy}
 
     @torch.no_grad()
-    def decoding_accuracy(self, encoded: Tensor, seats: Tensor) -> Tensor:
+    def decoding_accuracy(
+        self, encoded: Tensor, seats: Tensor, alive: Tensor | None = None
+    ) -> Tensor:
         """Share of states whose other players are decoded from the mean subgoal exactly (to half
-        a cell, see `SubgoalModel.cell`)."""
+        a cell, see `SubgoalModel.cell`). Others who have left do not count, nor do states that all
+        of them have left."""
         mean, _ = self._model.vae.encode(encoded)
         decoded = self._model.vae.decode(mean)
         if self._decodes_places:
             source = self._model.source
             decoded, encoded = source.places(decoded, seats), source.places(encoded, seats)
         close = (decoded - encoded).abs() < 0.5 * self._model.cell
+        if alive is not None and alive.any() and self._decodes_places:
+            close = (close | ~alive.unsqueeze(-1))[alive.any(1)]
         return close.flatten(1).all(1).to(torch.float32).mean()
 
-    def examine(self, sample: Callable[[], EpisodeBatch | None]) -> dict[str, float]:
+    def examine(self, played: Trajectories | None) -> dict[str, float]:
         """The decoding accuracy of the finished prior; 0 if it has learned from nothing."""
-        batch = sample()
-        if batch is None:
+        if played is None:
             return {ACCURACY: 0.0}
-        return {ACCURACY: float(self.decoding_accuracy(*self._encoded(batch)))}
+        return {ACCURACY: float(self.decoding_accuracy(*self._encoded(played)))}
 
     def verdict(self, found: Mapping[str, float]) -> None:
         """Refuse a prior that forgot what it should encode."""
         check_accuracy(found[ACCURACY], self._config)
 
     def networks(self) -> Mapping[str, nn.Module]:
-        return {self._mac.file_name("vae"): self._model.vae}
+        """The prior only."""
+        return {"vae": self._model.vae}
 
     def optimisers(self) -> Optimisers:
         return self._optimiser
@@ -210,7 +189,8 @@ class SubgoalTraining(ModelTraining):
     def __init__(self, *, config: Config, mac: TeamMAC, on_policy: bool) -> None:
         super().__init__(config=config, mac=mac, on_policy=on_policy)
         assert isinstance(mac.model, SubgoalModel)
-        self.model, self._mac, self._on_policy = mac.model, mac, on_policy
+        self._mac, self._on_policy = mac, on_policy
+        self.model: SubgoalModel = mac.model
         self.model.vae.requires_grad_(False)
         self.optimiser = FastAdam(self.model.inference_parameters(), lr=config.am_lr)
         self._drawn = config.subgoal_posterior == "sample" and not self.model.supervised
@@ -242,7 +222,7 @@ class SubgoalTraining(ModelTraining):
         seats, width = played.n_seats, self.model.feature_dim
         ahead = None
         if self.config.subgoal_target == "same":
-            now, following = found.packing.now, found.packing.next
+            now, following = played.all_rows.now, played.all_rows.next
             there = rows if self.model.feeds_subgoals else rows.take(following)
             ahead = self.model.features(_at(subgoal, now), there).view(-1, seats, width)
         return SubgoalLesson(
@@ -343,12 +323,14 @@ class SubgoalTraining(ModelTraining):
             f"subgoal_k{k + 1}": (steps_ahead == k).to(torch.float32).mean()
             for k in range(self.config.subgoal_horizon)
         }
+        alive = lesson.played.alive
+        acted = slice(None) if alive is None else alive.flatten()
         share = {} if self._on_policy else {"subgoal_epsilon": torch.tensor(lesson.epsilon)}
         return {
             **shares,
             **learned,
-            "am_posterior_std": torch.exp(0.5 * found.log_var.detach()).mean(),
-            "am_active_dims": _active_dims(found.mean.detach()),
+            "am_posterior_std": torch.exp(0.5 * found.log_var.detach()[acted]).mean(),
+            "am_active_dims": _active_dims(found.mean.detach()[acted]),
             **share,
         }
 

@@ -119,13 +119,19 @@ class ComaCritic(Critic):
         parts = [
             self._for_all(state),
             played.pack("obs") * self._obs_scale,
-            self._for_all(self._one_hot(actions_PN).flatten(1)) * self.others,
+            self._for_all(self._joint(actions_PN, played.alive)) * self.others,
         ]
         if self._with_last:
-            parts.append(self._for_all(self._one_hot(played.last_actions()).flatten(1)))
+            last = self._joint(played.last_actions(), played.alive)
+            parts.append(self._for_all(last))
         seat = torch.eye(self._n_agents, device=state.device)
         parts.append(seat.expand(len(state), -1, -1))
         return torch.cat(parts, -1)
+
+    def _joint(self, actions_PN: Tensor, alive_PN: Tensor | None) -> Tensor:
+        """Everybody's actions, [P, N·A]; zeros of who has left."""
+        chosen = self._one_hot(actions_PN)
+        return (chosen if alive_PN is None else chosen * alive_PN.unsqueeze(-1)).flatten(1)
 
     def _for_all(self, shared_PI: Tensor) -> Tensor:
         return shared_PI.unsqueeze(1).expand(-1, self._n_agents, -1)

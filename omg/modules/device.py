@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -79,6 +80,12 @@ def largest_difference(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
     return float(torch.stack([(a - b).detach().abs().max() for a, b in pairs]).max())
 
 
+def difference_with_gradients(found: Tensor, expected: Tensor, leaves: Sequence[Tensor]) -> float:
+    """The largest difference of a self-test's values and of their gradients."""
+    mine, theirs = (torch.autograd.grad(t.square().mean(), leaves) for t in (found, expected))
+    return largest_difference([(found, expected), *zip(mine, theirs, strict=True)])
+
+
 def plain(*tensors: Tensor) -> bool:
     """Whether the kernels can read these: floats of 32 bits on the CPU, without gaps."""
     return all(
@@ -94,6 +101,12 @@ def agreed(*facts: bool) -> None:
 
 def set_up_torch(config: Config) -> None:
     """Threads (0: torch's own choice) and whether our kernels are used."""
+    cores = os.cpu_count() or 1
+    if config.torch_threads > max(64, 4 * cores):  # the system may refuse to start them
+        raise OmgError(
+            f"torch_threads={config.torch_threads}, and this machine has {cores} cores. Use at "
+            "most that many."
+        )
     if config.torch_threads:
         torch.set_num_threads(config.torch_threads)
     use_kernels(config.use_kernels)

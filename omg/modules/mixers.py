@@ -124,13 +124,18 @@ class QtranBase(Mixer):
         total: Tensor = values.sum(-1, keepdim=True) + self.V(state)
         return total
 
-    def joint(self, state: Tensor, features: Tensor, actions: Tensor) -> Tensor:
-        """Q_jt of joint actions [..., N]; features [..., N, F] are what the agents remember."""
+    def joint(
+        self, state: Tensor, features: Tensor, actions: Tensor, alive: Tensor | None = None
+    ) -> Tensor:
+        """Q_jt of joint actions [..., N]; features [..., N, F] are what the agents remember. Agents
+        who are not `alive` [..., N] have no part in it."""
         chosen = nn.functional.one_hot(actions, self._n_actions).to(state.dtype)
+        present = None if alive is None else alive.unsqueeze(-1).to(state.dtype)
         if self.action_encoding is None:
-            seen = chosen.flatten(-2)
+            seen = (chosen if present is None else chosen * present).flatten(-2)
         else:
-            seen = self.action_encoding(torch.cat([features, chosen], -1)).sum(-2)
+            encoded = self.action_encoding(torch.cat([features, chosen], -1))
+            seen = (encoded if present is None else encoded * present).sum(-2)
         value: Tensor = self.Q(torch.cat([state, seen], -1))
         return value
 

@@ -191,6 +191,7 @@ def _team_policy(config: Config, name: str, spec: EnvSpec, device: torch.device)
     own = _own_config(config, config.team_algs[name], name)
     folder = team_folder(config, name)
     inside = f"{name}/" if (folder / name / "agent.th").is_file() else ""
+    unsaid = ""
     if meta := read_meta(folder):
         _check_env(str(folder), str(meta.get("env", config.env)), config)
         described = meta.get("policy", {})
@@ -198,7 +199,15 @@ def _team_policy(config: Config, name: str, spec: EnvSpec, device: torch.device)
     else:
         policy = Policy(config=own, spec=spec, device=device, model=build_model(own, spec))
         _check_model(policy, str(folder))
-    load_networks(folder, {f"{inside}{file}": part for file, part in policy.networks().items()})
+        unsaid = (
+            f" There is no meta.json, so the settings of {name} come from {name}.yaml and this "
+            f"configuration: team_algs.{name}.<key>=<value> changes them for {name} alone."
+        )
+    networks = {f"{inside}{file}": part for file, part in policy.networks().items()}
+    try:
+        load_networks(folder, networks)
+    except OmgError as error:
+        raise OmgError(f"{error}{unsaid}") from error
     return policy
 
 

@@ -48,6 +48,7 @@ class SeatRows:
             state=self.state,
             avail=self.avail.unsqueeze(1),
             last_actions=view.last_actions[at].unsqueeze(1),
+            alive=None if view.alive is None else view.alive[self.copies],
         )
 
     def take(self, rows: Tensor) -> SeatRows:
@@ -70,6 +71,10 @@ class PlayerGroup(ABC):
 
     def targets(self, rows: SeatRows, members: Tensor, carry: Tensor) -> Tensor | None:
         """Where R rows are heading to, as features of a player [R, W]; None: nobody knows."""
+        return None
+
+    def goals(self, rows: SeatRows, members: Tensor, carry: Tensor) -> Tensor | None:
+        """Which of the game's goals R rows pursue, [R], -1 for none; None: nobody knows."""
         return None
 
     def modules(self) -> list[nn.Module]:
@@ -216,15 +221,16 @@ class ScriptGroup(PlayerGroup):
         return torch.from_numpy(actions), torch.from_numpy(memory)
 
     def targets(self, rows: SeatRows, members: Tensor, carry: Tensor) -> Tensor:
-        found = self._game.headings(
-            self._scripts,
-            members.numpy(),
-            rows.state.cpu().numpy(),
-            rows.seats.numpy(),
-            carry.numpy(),
-            self._board,
-        )
-        return torch.from_numpy(found)
+        return torch.from_numpy(self._game.headings(*self._situation(rows, members, carry)))
+
+    def goals(self, rows: SeatRows, members: Tensor, carry: Tensor) -> Tensor | None:
+        told = getattr(self._game, "goals", None)
+        return torch.from_numpy(told(*self._situation(rows, members, carry))) if told else None
+
+    def _situation(self, rows: SeatRows, members: Tensor, carry: Tensor) -> tuple[Any, ...]:
+        state = rows.state.cpu().numpy()
+        seats, memory = rows.seats.numpy(), carry.numpy()
+        return self._scripts, members.numpy(), state, seats, memory, self._board
 
 
 class Players:
@@ -285,6 +291,17 @@ class Players:
             known = group.targets(rows, members, carry[name][at])
             assert known is not None
             found[at] = known
+
+    def goals(self, view: StepView, carry: Carry) -> Tensor:
+        """Which of the game's goals every seat pursues, [B, N]; -1 for none, or where nobody
+        knows (learning seats, trained players)."""
+        found = torch.full(carry["member"].shape, -1)
+        for name, rows, members, group in self._seated(view, carry):
+            at = (rows.copies, rows.seats)
+            known = group.goals(rows, members, carry[name][at])
+            if known is not None:
+                found[at] = known
+        return found
 
     def _seated(
         self, view: StepView, carry: Carry

@@ -34,7 +34,7 @@ from omg.opponents.pool_members import (
 from omg.opponents.scripts import env_of_script, scripted_game
 from omg.registry import nearest
 from omg.storage.files import writing
-from omg.storage.models import load_networks
+from omg.storage.models import file_of, load_networks
 from omg.storage.sums import sha256_of
 from omg.types import OmgError, user_path
 
@@ -124,7 +124,7 @@ class OpponentPool:
             )
         folder, weights = self.folder(member), Path(WEIGHTS)
         for name, added in {weights.stem: member.sha256, **member.model}.items():
-            path = folder / f"{name}.th"
+            path = folder / file_of(name)
             if sha256_of(path) != added:
                 raise OmgError(
                     f"{path} is damaged or was changed since it was added to the pool. Restore "

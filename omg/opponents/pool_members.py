@@ -26,9 +26,11 @@ from omg.storage.models import (
     OBS_FORMAT,
     OF_PLAYERS,
     UNSAID,
+    holds_models,
     other_meaning,
     read_meta,
     saved_steps,
+    weight_files,
 )
 from omg.storage.sums import check_finite, check_sums, sha256_of, write_sums
 from omg.types import OmgError
@@ -226,8 +228,11 @@ def weights_in(source: Path) -> Path:
     meta = read_meta(source)
     weights = source / str(meta.get("algorithm")) / WEIGHTS
     if not weights.is_file():
-        if list(source.glob("*/vae.th")):
-            raise OmgError(f"{source} holds a subgoal prior and no agent. Add another run.")
+        if holds_models(source):
+            raise OmgError(
+                f"{source} holds an opponent model (such as a subgoal prior) and no agent. Add "
+                "another run."
+            )
         raise OmgError(f"{source / WEIGHTS} does not exist. Choose other steps.")
     model = (meta.get("policy") or {}).get("am_model", "")
     if model in OPPONENT_MODELS and OPPONENT_MODELS[model].needs_foresight:
@@ -329,14 +334,14 @@ def copy_member(member: PoolMember, source: Path, pool: Path) -> PoolMember:
             shutil.copyfile(path, part / path.name)
         shutil.copyfile(source / META, part / META)
         write_sums(part)
-        hashes = {path.stem: sha256_of(path) for path in sorted(part.glob("*.th"))}
+        hashes = {p.name.removesuffix(".th"): sha256_of(p) for p in weight_files(part)}
         return replace(member, sha256=hashes.pop(Path(WEIGHTS).stem), model=hashes)
 
 
 def played_files(source: Path) -> list[Path]:
     """The policy's weights, and those of its opponent model."""
     weights = weights_in(source)
-    return [path for path in sorted(weights.parent.glob("*.th")) if path.name not in NOT_PLAYED]
+    return [path for path in weight_files(weights.parent) if path.name not in NOT_PLAYED]
 
 
 def check_source(source: Path) -> None:

@@ -346,11 +346,7 @@ def act_together(
     """
     actions, _ = _decide(scripts, members, state, seats, avail, board)
     noise = np.array([1.0 if s.kind.aim is None else s.noise for s in scripts])[members]
-    if noise.any():
-        draws = rng.random((avail.shape[0], avail.shape[1] + 1))
-        chance = np.where(avail, draws[:, 1:], -1.0).argmax(axis=1)
-        actions = np.where(draws[:, 0] < noise, chance, actions)
-    return actions, memory
+    return base.by_chance(actions, avail, noise, rng), memory
 
 
 def headings(

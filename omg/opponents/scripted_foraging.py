@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from omg.envs.foraging.args import ForagingArgs, ForagingRules
 from omg.envs.foraging.game import LOAD
@@ -226,7 +225,7 @@ def act_together(
         rows = np.isin(members, numbers).nonzero()[0]
         possible = avail[rows]
         if is_random:
-            actions[rows] = _random_action(possible, rng.random(possible.shape))
+            actions[rows] = base.random_action(possible, rng.random(possible.shape))
             continue
         field = Field.read(state[rows], seats[rows], board)
         target = _aim(scripts, members[rows], field, memory[rows])
@@ -234,7 +233,7 @@ def act_together(
         if noise > 0:
             draws = rng.random((len(rows), possible.shape[1] + 1))
             noisy = draws[:, 0] < noise
-            chosen = np.where(noisy, _random_action(possible, draws[:, 1:]), chosen)
+            chosen = np.where(noisy, base.random_action(possible, draws[:, 1:]), chosen)
             # What chance did says nothing about the way ahead.
             kept[:, [STOOD, WANTED]] *= ~noisy[:, None]
         actions[rows], after[rows] = chosen, kept
@@ -301,12 +300,6 @@ def _least(field: Field, numbers: IntArray) -> IntArray:
     slot = numbers.argmin(axis=1)
     cell: IntArray = field.food_cell[np.arange(len(slot)), slot]
     return cell
-
-
-def _random_action(avail: BoolArray, draws: NDArray[np.float64]) -> IntArray:
-    """A uniformly random available action: the largest of independent draws wins."""
-    action: IntArray = np.where(avail, draws, -1.0).argmax(axis=1)
-    return action
 
 
 def _walk(

@@ -189,11 +189,7 @@ def act_together(
     goal, after = _aims(scripts, members, scene, memory)
     actions = steer(scene, round_obstacles(scene, goal[:, :2]), avail)
     noise = np.array([1.0 if s.kind.aim is None else s.noise for s in scripts])[members]
-    if noise.any():
-        draws = rng.random((avail.shape[0], avail.shape[1] + 1))
-        chance = np.where(avail, draws[:, 1:], -1.0).argmax(axis=1)
-        actions = np.where(draws[:, 0] < noise, chance, actions)
-    return actions, after
+    return base.by_chance(actions, avail, noise, rng), after
 
 
 def _at(points: Doubles) -> Doubles:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from omg.registry import nearest
 from omg.types import BoolArray, FloatArray, IntArray, OmgError
 
-# Adding the players of another environment: one line.
+# Adding the players of another environment: one line, at the end. Of several that know a name
+# (`random`) the first is meant where none is named, so the order is part of old command lines.
 _MODULES = {
     "foraging": "omg.opponents.scripted_foraging",
     "predator_prey": "omg.opponents.scripted_predator_prey",
+    "stag_hunt": "omg.opponents.scripted_stag_hunt",
+    "snowdrift": "omg.opponents.scripted_snowdrift",
     "battle": "omg.opponents.scripted_battle",
 }
 
@@ -52,8 +56,26 @@ def make_script(name: str, kinds: Mapping[str, K], *, what: str, noise: float) -
     return Script(name=name, kind=kinds[name], noise=noise)
 
 
+def random_action(avail: BoolArray, draws: NDArray[np.float64]) -> IntArray:
+    """A uniformly random available action [R]: the largest of independent draws [R, A] wins."""
+    action: IntArray = np.where(avail, draws, -1.0).argmax(axis=1)
+    return action
+
+
+def by_chance(
+    actions: IntArray, avail: BoolArray, chances: NDArray[np.float64], rng: np.random.Generator
+) -> IntArray:
+    """Actions [R], each replaced by a random one with its row's probability. The generator is used
+    only where a row has any, as many draws for every row."""
+    if not chances.any():
+        return actions
+    draws = rng.random((avail.shape[0], avail.shape[1] + 1))
+    return np.where(draws[:, 0] < chances, random_action(avail, draws[:, 1:]), actions)
+
+
 class ScriptedGame(Protocol):
-    """A module of scripted players. A board is what they have to know of the game."""
+    """A module of scripted players. A board is what they have to know of the game. Those of games
+    with goals (`EnvSpec.goals`) also have `goals`, called as `headings`: [R] numbers of goals."""
 
     SCRIPTS: Mapping[str, Kind]
     MEMORY_DIM: int

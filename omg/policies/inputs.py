@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from omg.components.episodes import OneHot
+from omg.components.episodes import REACHED, OneHot
 from omg.components.trajectories import SeatOrder, Trajectories
 from omg.config.schema import Config
+from omg.functional import hindsight_goals
 from omg.modules.opponent_models import ModelRows
 from omg.modules.opponent_models.base import PresentOthers
 from omg.types import EnvSpec, Snapshot
@@ -30,6 +31,8 @@ class StepView:
     last_actions: Tensor  # [B, N], -1 before the first action
     # Hands out the running games, for diagnostic models that look ahead; None: cannot be copied.
     snapshot: Callable[[], Snapshot] | None = None
+    # [B, N], bool, which of all seats still act, whichever are in view; None: everybody.
+    alive: Tensor | None = None
 
     def of_seats(self, seats_Bn: Tensor) -> StepView:
         """The same copies with some of their seats."""
@@ -39,6 +42,7 @@ class StepView:
             state=self.state,
             avail=self.avail[rows, seats_Bn],
             last_actions=self.last_actions[rows, seats_Bn],
+            alive=self.alive,
         )
 
     def of_copies(self, copies: Tensor) -> StepView:
@@ -48,6 +52,7 @@ class StepView:
             state=self.state[copies],
             avail=self.avail[copies],
             last_actions=self.last_actions[copies],
+            alive=None if self.alive is None else self.alive[copies],
         )
 
 
@@ -105,9 +110,10 @@ class InputBuilder:
         last_actions: Tensor,
         seats: Tensor | None,
         feature: Tensor | None,
+        alive: Tensor | None,
     ) -> Tensor:
-        """obs [..., n, O], state [..., S], last actions and seats [..., n], feature [..., n, F] ->
-        [..., n, I]; without `seats` the n rows are all seats in order."""
+        """obs [..., n, O], state [..., S], last actions and seats [..., n], feature [..., n, F],
+        alive [..., N] -> [..., n, I]; without `seats` the n rows are all seats in order."""
         lead = obs.shape[:-1]
         parts = [
             state.unsqueeze(-2).expand(*lead, state.shape[-1])
@@ -123,7 +129,8 @@ class InputBuilder:
             parts.append(one_hot.expand(*lead, self.n_agents))
         if self._present is not None:
             all_seats = torch.arange(self.n_agents, device=state.device)
-            parts.append(self._present(state, all_seats.expand(lead) if seats is None else seats))
+            whose = all_seats.expand(lead) if seats is None else seats
+            parts.append(self._present(state, whose, alive))
         if feature is not None:
             parts.append(feature)
         return torch.cat(parts, -1)
@@ -132,7 +139,7 @@ class InputBuilder:
         self, view: StepView, seats: Tensor | None = None, feature: Tensor | None = None
     ) -> Tensor:
         """Inputs of one step, [B, n, I]; `seats` [B, n] says which seats the view holds."""
-        return self._join(view.obs, view.state, view.last_actions, seats, feature)
+        return self._join(view.obs, view.state, view.last_actions, seats, feature, view.alive)
 
     def packed(self, played: Trajectories, feature: Tensor | None = None) -> Tensor:
         """Inputs of whole episodes without padding, [P, n, I]."""
@@ -140,7 +147,8 @@ class InputBuilder:
         needed = self.settings.obs_is_state or self._present is not None
         state = played.pack("state") if needed else obs
         seats = None if played.seats is None else played.seats_PN
-        return self._join(obs, state, played.last_actions(), seats, feature)
+        alive = played.team_alive
+        return self._join(obs, state, played.last_actions(), seats, feature, alive)
 
 
 FORESIGHT = "foresight"  # the field of an episode that holds it
@@ -149,8 +157,11 @@ FORESIGHT = "foresight"  # the field of an episode that holds it
 class ModelRowBuilder:
     """Builds `ModelRows` with the policy's own input settings, one row per seat that models."""
 
-    def __init__(self, config: Config, spec: EnvSpec, settings: InputSettings) -> None:
-        self._settings, self.order = settings, SeatOrder(spec)
+    def __init__(
+        self, config: Config, spec: EnvSpec, settings: InputSettings, *, others: bool = False
+    ) -> None:
+        """`others`: rows also hold what the others see (see `OpponentModel.needs_others`)."""
+        self._settings, self.order, self._others = settings, SeatOrder(spec), others
         self.state_scale = spec.state_scale if config.scale_inputs else 1.0
         self._obs_scale = spec.obs_scale if config.scale_inputs else 1.0
 
@@ -162,49 +173,100 @@ class ModelRowBuilder:
         seats: Tensor,
         actions_RN: Tensor | None = None,
         foresight: Tensor | None = None,
+        alive_RN: Tensor | None = None,
     ) -> ModelRows:
         own = state if self._settings.obs_is_state else obs
+        others_last = self.order.relative(last_RN, seats)
+        others_alive = None if alive_RN is None else self.order.relative(alive_RN, seats)
+        if others_alive is not None:
+            others_last = others_last.masked_fill(~others_alive, -1)
         return ModelRows(
             own=own * self._settings.scale,
             last_action=last_RN.gather(1, seats.unsqueeze(1)).squeeze(1),
-            others_last=self.order.relative(last_RN, seats),
+            others_last=others_last,
             seats=seats,
             state=state * self.state_scale,
             others_actions=None if actions_RN is None else self.order.relative(actions_RN, seats),
             foresight=None if foresight is None else foresight * self.state_scale,
+            others_alive=others_alive,
         )
 
     def acting(
-        self, view: StepView, seats_Bn: Tensor, foresight: Tensor | None = None
+        self,
+        view: StepView,
+        seats_Bn: Tensor,
+        foresight: Tensor | None = None,
+        players_BN: Tensor | None = None,
     ) -> ModelRows:
-        """B·n rows, copy by copy, of the seats that act in a view of all seats."""
+        """B·n rows, copy by copy, of the seats that act in a view of all seats; `players_BN` are
+        the model's numbers of who sits where."""
         copies, agents = seats_Bn.shape
         rows = torch.arange(copies).unsqueeze(1)
-        state, last = view.state, view.last_actions
+        state, last, alive = view.state, view.last_actions, view.alive
         if agents > 1:
             state, last = (x.repeat_interleave(agents, 0) for x in (state, last))
+            alive = None if alive is None else alive.repeat_interleave(agents, 0)
         obs = view.obs[rows, seats_Bn].flatten(0, 1)
         seats = seats_Bn.flatten().to(obs.device)
-        return self._build(obs, state, last, seats, foresight=foresight)
+        built = self._build(obs, state, last, seats, foresight=foresight, alive_RN=alive)
+        if not self._others:
+            return built
+        order = self.order(seats_Bn.to(obs.device))  # [B, n, N-1]
+        at = (rows.unsqueeze(-1).to(obs.device), order)
+        return replace(
+            built,
+            others_obs=view.obs[at].flatten(0, 1) * self._obs_scale,
+            others_avail=view.avail[at].flatten(0, 1),
+            others_player=None if players_BN is None else players_BN[at].flatten(0, 1),
+        )
 
-    def stored(self, played: Trajectories) -> ModelRows:
-        """One row per slot and learning seat."""
-        actions = played.packing.pack(played.team["actions"])
-        return self._build(
+    def stored(self, played: Trajectories, players_BN: Tensor | None = None) -> ModelRows:
+        """One row per slot and learning seat; `players_BN` as with `acting`, by episode."""
+        actions, alive = played.packing.pack(played.team["actions"]), played.team_alive
+        built = self._build(
             played.pack("obs").flatten(0, 1),
             played.for_rows(played.pack("state")),
             played.for_rows(played.last_actions(everybody=True).long()),
             played.seats_PN.flatten(),
             played.for_rows(actions),
             self._foresight(played),
+            None if alive is None else played.for_rows(alive),
         )
+        return self._with_others(built, played, players_BN) if self._others else built
 
     def training(self, played: Trajectories) -> ModelRows:
-        """As `stored`, with what the others saw at every slot, which nobody knows while acting."""
+        """As `stored`, with what the others saw at every slot, which few models may know while
+        acting."""
         rows = self.stored(played)
-        everybody = played.for_rows(played.packing.pack(played.team.raw("obs")))
-        seen = self.order.relative(everybody, rows.seats)
-        return replace(rows, others_obs=seen.to(torch.float32) * self._obs_scale)
+        return rows if self._others else replace(rows, others_obs=self._seen(rows, played))
+
+    def _with_others(
+        self, rows: ModelRows, played: Trajectories, players_BN: Tensor | None
+    ) -> ModelRows:
+        """What the others saw, could do, were to reach, and who they were."""
+        packing, goal = played.packing, None
+        if REACHED in played.team.scheme.fields:
+            reached = packing.pack(played.team.raw(REACHED))
+            goal = self._of_others(hindsight_goals(reached, packing), rows, played)
+        players = None if players_BN is None else players_BN[packing.episode]
+        return replace(
+            rows,
+            others_obs=self._seen(rows, played),
+            others_avail=self._of_others(
+                packing.pack(played.team.raw("avail_actions")), rows, played
+            ),
+            others_goal=goal,
+            others_player=None if players is None else self._of_others(players, rows, played),
+            time=played.for_rows(packing.time).to(torch.float32),
+        )
+
+    def _seen(self, rows: ModelRows, played: Trajectories) -> Tensor:
+        seen = self._of_others(played.packing.pack(played.team.raw("obs")), rows, played)
+        return seen.to(torch.float32) * self._obs_scale
+
+    def _of_others(self, of_team_PN: Tensor, rows: ModelRows, played: Trajectories) -> Tensor:
+        """Values of all seats at every slot [P, N, …] as each row's others, [P·n, N-1, …]."""
+        return self.order.relative(played.for_rows(of_team_PN), rows.seats)
 
     @staticmethod
     def _foresight(played: Trajectories) -> Tensor | None:

@@ -11,7 +11,7 @@ from omg.components.action_selectors import SELECTORS, DecayThenFlat
 from omg.components.trajectories import Sequences
 from omg.config.schema import Config
 from omg.modules.agents import AGENTS, AgentNetwork
-from omg.modules.opponent_models import OPPONENT_MODELS, Inferred, OpponentModel
+from omg.modules.opponent_models import OPPONENT_MODELS, Inferred, OpponentModel, model_name
 from omg.modules.opponent_models.base import MemorylessModel, PresentOthers
 from omg.policies.inputs import InputBuilder, InputSettings, ModelRowBuilder, StepView
 from omg.types import EnvSpec, OmgError
@@ -34,7 +34,8 @@ class Policy:
         self.config, self._spec, self._device = config, spec, device
         self.model = None if model is None else model.to(device)
         settings = settings or InputSettings.of(config, spec)
-        self.rows = ModelRowBuilder(config, spec, settings)
+        others = model is not None and model.needs_others
+        self.rows = ModelRowBuilder(config, spec, settings, others=others)
         present = None
         if model is not None and config.am_present:
             present = PresentOthers(spec, scale=self.rows.state_scale).to(device)
@@ -126,13 +127,15 @@ class Policy:
         generator: torch.Generator,
         *,
         foresight: Tensor | None = None,
+        players_BN: Tensor | None = None,
         permute: bool = False,
     ) -> tuple[Tensor, Inferred]:
         """What the model makes of a view of all seats: features [B, n, F] for the seats that act,
-        and all it inferred. `permute` feeds each row what another copy inferred in its seat."""
+        and all it inferred. `players_BN` are its numbers of who sits where. `permute` feeds each
+        row what another copy inferred in its seat."""
         assert self.model is not None
         copies, agents = seats_Bn.shape
-        known = self.rows.acting(view, seats_Bn, foresight)
+        known = self.rows.acting(view, seats_Bn, foresight, players_BN)
         inferred = self.model.infer(known, carry.view(copies * agents, -1), generator)
         feature = inferred.feature
         if permute:
@@ -186,22 +189,27 @@ class Policy:
         if spec.obs_format and not config.obs_is_state:  # else it sees no observation
             described["obs_format"] = spec.obs_format
         if self.model is not None:
-            described |= {
-                "am_model": config.am_model,
-                "am_hidden_dim": config.am_hidden_dim,
-                "am_args": dict(config.am_args),
-                "am_present": config.am_present,
-                "scale_inputs": config.scale_inputs,
-                **self.model.describe(),
-            }
+            described |= describe_model(config, self.model)
         return described
+
+
+def describe_model(config: Config, model: OpponentModel) -> dict[str, Any]:
+    """What an opponent model's weights depend on, and what acting with them needs."""
+    return {
+        "am_model": config.am_model,
+        "am_hidden_dim": config.am_hidden_dim,
+        "am_args": dict(config.am_args),
+        "am_present": config.am_present,
+        "scale_inputs": config.scale_inputs,
+        **model.describe(),
+    }
 
 
 def build_model(config: Config, spec: EnvSpec) -> OpponentModel:
     """The configured model with fresh weights. Arguments it does not take, and weights that it
     would not save, are refused."""
     model = OPPONENT_MODELS.build(
-        config.am_model,
+        model_name(config),
         config.am_args,
         spec=spec,
         own_dim=spec.state_dim if config.obs_is_state else spec.obs_dim,
@@ -219,7 +227,12 @@ def build_model(config: Config, spec: EnvSpec) -> OpponentModel:
 
 def check_options(config: Config) -> None:
     """Options of one shipped model, given to another, would be ignored."""
-    of = {"am_history": ("base_am", False), "am_feature": ("liam_am", "latent")}
+    of = {
+        "am_history": ("base_am", False),
+        "am_feature": ("liam_am", "latent"),
+        "moa_goal": ("moa", "none"),
+        "moa_save_dir": ("moa", ""),
+    }
     for key, (model, default) in of.items():
         if config.am_model == model or getattr(config, key) == default:
             continue

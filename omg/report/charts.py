@@ -123,11 +123,12 @@ def line_chart(
     y_label: str = "",
     x_label: str = "environment steps",
     tall: bool = True,
+    within: tuple[float, float] | None = None,
 ) -> Html:
     """Curves over environment steps with a band from three seeds on, or each of two seeds; a small
-    one (not tall) stands under a heading that says what it shows."""
+    one (not tall) stands under a heading that says what it shows. `within`: ends of the y axis."""
     shown = [v for s in series for v in (s.mean, *(s.band or ()), *s.each)]
-    ends = min(float(v.min()) for v in shown), max(float(v.max()) for v in shown)
+    ends = within or (min(float(v.min()) for v in shown), max(float(v.max()) for v in shown))
     y_ticks = nice_ticks(*ends, within=bounds(metric))
     x_low = min(float(s.steps[0]) for s in series)
     x_high = max(float(s.steps[-1]) for s in series)

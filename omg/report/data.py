@@ -12,7 +12,7 @@ from omg.evaluation.curves import evaluation_note
 from omg.evaluation.grouping import check_seeds, distinguish
 from omg.experiment.series import Curve
 from omg.registry import nearest
-from omg.report.formats import Replay, read_crossplay, read_pool, read_replay
+from omg.report.formats import DRAWN, Replay, read_crossplay, read_pool, read_replay
 from omg.report.metrics import logged_name, played_name
 from omg.report.runs import RunRecord, find_runs, read_run
 from omg.types import OmgError
@@ -125,13 +125,14 @@ def _replays(sources: Sequence[Path], notes: list[str]) -> list[tuple[str, Repla
     replays = []
     for path in files:
         replay = read_replay(path)
-        if replay.env != "foraging":
+        if replay.env not in DRAWN:
             notes.append(f"{path.name} is a replay of {replay.env}, which cannot be drawn here.")
         else:
             replays.append((path.stem, replay))
     if len(replays) > MAX_REPLAYS:
         notes.append(f"{len(replays)} replays were found; the first {MAX_REPLAYS} are shown.")
-    replays.sort(key=lambda pair: pair[1].subgoals is None)  # those with inferred places first
+    # Those with inferences first.
+    replays.sort(key=lambda pair: pair[1].subgoals is None and pair[1].beliefs is None)
     return replays[:MAX_REPLAYS]
 
 

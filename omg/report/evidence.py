@@ -52,6 +52,7 @@ def profiles(data: ReportData, crossplay: Crossplay, lineup: str) -> Html | None
     if not rows:
         return None
     title = describe(data.played).title
+    better = "worse" if describe(data.played).about.startswith("lower") else "better"
     charts = []
     for split in splits_of(r["split"] for r in rows):
         series = []
@@ -69,13 +70,14 @@ def profiles(data: ReportData, crossplay: Crossplay, lineup: str) -> Html | None
             metric="win_rate",
             x_label=f"{title.lower()}, threshold",
             tall=False,
+            within=(0.0, 1.0),
         )
         charts.append(el("div", el("h4", side_name(split)), chart))
     names = [el("span", swatch(data.slot(m)), " ", m) for m in data.methods]
     caption = (
         f"Performance profiles: the share of all seeds and opponents with a higher "
-        f"{title.lower()} than a threshold. A curve above another one everywhere is better for "
-        "every threshold. All scores as rliable reads them: rliable.json."
+        f"{title.lower()} than a threshold. A curve above another one everywhere is {better} "
+        "for every threshold. All scores as rliable reads them: rliable.json."
     )
     content = join(el("div", names, class_="legend"), el("div", charts, class_="pair"))
     return join(el("h3", "Performance profiles"), figure(content, caption))

@@ -12,8 +12,10 @@ from omg.evaluation.crossplay_table import Crossplay, Number, Opponent
 from omg.storage.files import read_checked
 from omg.types import OmgError
 
+DRAWN = ("foraging", "stag_hunt", "snowdrift")  # games whose replays are pictures of a grid
 MAX_SIDE = 100  # cells of a board that can be drawn
 Place: TypeAlias = tuple[FiniteFloat, FiniteFloat]  # row, column
+Chances: TypeAlias = tuple[FiniteFloat, ...]
 Thing: TypeAlias = tuple[FiniteFloat, FiniteFloat, FiniteFloat]  # row, column, level
 
 
@@ -41,6 +43,10 @@ class Replay:
     frames: tuple[Frame, ...]
     actions: tuple[tuple[int, ...], ...]
     subgoals: tuple[tuple[Place, ...], ...] | None
+    # What each of the others is believed to want and expected to do, [T, N-1, goals or actions].
+    goals: tuple[str, ...] = ()
+    beliefs: tuple[tuple[Chances, ...], ...] | None = None
+    predictions: tuple[tuple[Chances, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,21 @@ def read_replay(path: Path) -> Replay:
         problem = f"has {len(replay.subgoals)} rows of subgoals for {steps} steps"
     elif replay.subgoals is not None and any(len(row) != seats - 1 for row in replay.subgoals):
         problem = f"does not have {seats - 1} subgoals in every row"
+    problem = problem or _inferences(replay, steps)
     if problem:
         raise OmgError(f"{path} {problem}. Leave it out, or record it again.")
     return replay
+
+
+def _inferences(replay: Replay, steps: int) -> str:
+    """What is wrong with beliefs and predictions; empty: nothing."""
+    for name, rows in (("beliefs", replay.beliefs), ("predictions", replay.predictions)):
+        if rows is None:
+            continue
+        if len(rows) != steps:
+            return f"has {len(rows)} rows of {name} for {steps} steps"
+        if any(len(row) != replay.players - 1 for row in rows):
+            return f"does not have {name} of {replay.players - 1} players in every row"
+    if any(len(b) != len(replay.goals) for row in replay.beliefs or () for b in row):
+        return f"has beliefs of other goals than its {len(replay.goals)}"
+    return ""

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from omg.config.loader import CONFIG_DIR, available, load_command_line, read_yaml
-from omg.evaluation.grouping import leaves, settings
+from omg.config.loader import CONFIG_DIR, available, leaves, load_command_line, read_yaml
+from omg.evaluation.grouping import settings
 from omg.report.data import ReportData
 from omg.report.html import Child, Html, el, join, note, swatch, table
 from omg.report.runs import RunRecord

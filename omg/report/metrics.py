@@ -23,6 +23,9 @@ HIT_RATIO = (
     "an episode; a place one step ahead is easy to hit, so read it beside the chosen k"
 )
 
+BELIEF = "share of moments at which the goal believed likeliest is the one reached next (MOA)"
+PREDICTION = "share of the others' actions that were the likeliest (MOA)"
+
 TESTS = (
     Metric("test_own_return_mean", "Own return", "what the learning agent earns; higher is better"),
     Metric(
@@ -34,6 +37,8 @@ TESTS = (
     Metric("test_ep_length_mean", "Episode length", "steps until an episode ends; lower is better"),
     Metric("test_food_collected_mean", "Food collected", "share per episode; higher is better"),
     Metric("test_hit_ratio_mean", "Hit ratio", HIT_RATIO),
+    Metric("test_belief_accuracy_mean", "Belief accuracy", BELIEF),
+    Metric("test_prediction_accuracy_mean", "Prediction accuracy", PREDICTION),
     Metric("test_battle_won_mean", "Win rate", "share of battles won; higher is better"),
     Metric("test_win_rate_mean", "Win rate", "share of games won; higher is better"),
 )
@@ -52,6 +57,8 @@ LOSSES = (
     ),
     Metric("am_obs_loss", "Opponent model: observations", "error of the others' observations"),
     Metric("am_action_loss", "Opponent model: actions", "cross-entropy of the others' actions"),
+    Metric("moa_loss", "MOA: loss", "cross-entropy of the others' actions, given their goals"),
+    Metric("moa_accuracy", "MOA: accuracy", "share of the others' actions predicted"),
     Metric("am_accuracy", "Opponent model: accuracy", "share of the others' actions predicted"),
 )
 
@@ -75,6 +82,8 @@ PLAYED = (
     Metric("ep_length", "Steps per episode", "lower is better"),
     Metric("food_collected", "Food collected", "higher is better"),
     Metric("hit_ratio", "Hit ratio", HIT_RATIO),
+    Metric("belief_accuracy", "Belief accuracy", BELIEF),
+    Metric("prediction_accuracy", "Prediction accuracy", PREDICTION),
     Metric("win_rate", "Win rate", "higher is better"),
     Metric("return", "Team return", "higher is better"),
     Metric("permuted_own_return", "Own return, permuted", "the permutation test"),

@@ -23,7 +23,8 @@ def opponents_section(data: ReportData) -> Html:
     rows = [_row(data, member, trained) for member in members]
     if trained:
         head.append("team return in its test")
-    sides = [f"{sum(o.split == s for o in members)} {side_name(s).lower()}" for s in order]
+    counts = {s: sum(o.split == s for o in members) for s in order}
+    sides = [f"{n} {side_name(s).lower()}"[: -1 if n == 1 else None] for s, n in counts.items()]
     caption = join(
         f"The pool: {' and '.join(sides)}. Seen: training drew from them; unseen: held out. "
         "Listed by ",

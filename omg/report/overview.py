@@ -142,8 +142,14 @@ def _facts(data: ReportData) -> list[tuple[str, ...]]:
     if data.agents:
         facts.append(("Trained until", _day(max(run.written for run in data.agents))))
         hours = sum(run.seconds for run in data.agents) / 3600
-        facts.append(("Training time", f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"))
+        facts.append(("Training time", _duration(hours)))
     return facts
+
+
+def _duration(hours: float) -> str:
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    return f"{hours * 60:.0f} min" if hours * 60 >= 1 else "under 1 min"
 
 
 def _day(when: float) -> str:

@@ -24,7 +24,7 @@ def hits(replay: Replay) -> list[list[int | None]] | None:
     if replay.subgoals is None:
         return None
     seats = other_seats(replay)
-    paths = {seat: [_cell(frame.players[seat]) for frame in replay.frames] for seat in seats}
+    paths = {seat: [_stands(frame.players[seat]) for frame in replay.frames] for seat in seats}
     found = []
     for step, row in enumerate(replay.subgoals):
         later = []
@@ -36,6 +36,11 @@ def hits(replay: Replay) -> list[list[int | None]] | None:
     return found
 
 
+def _stands(player: Thing) -> tuple[int, int] | None:
+    """Where a player is; None for one that has left."""
+    return _cell(player) if player[2] else None
+
+
 def _cell(place: Sequence[float]) -> tuple[int, int]:
     return round(place[0]), round(place[1])
 
@@ -43,7 +48,7 @@ def _cell(place: Sequence[float]) -> tuple[int, int]:
 def replays_section(data: ReportData) -> Html:
     """The player and its data; a script moves it."""
     if not (data.replays or data.films):
-        missing = note("No replays were found (replays/*.json of Foraging, *.svg of battles).")
+        missing = note("No replays were found (replays/*.json of a grid game, *.svg of battles).")
         return section("replays", "Replays", missing)
     films = [_film(name, picture) for name, picture in data.films]
     if not data.replays:
@@ -87,6 +92,11 @@ def _content(name: str, replay: Replay) -> dict[str, Any]:
         if replay.subgoals is None
         else [[[round(v, 2) for v in place] for place in row] for row in replay.subgoals],
         "hits": hits(replay),
+        "goals": list(replay.goals),
+        "beliefs": replay.beliefs,
+        "predictions": replay.predictions,
+        "actions": replay.actions,
+        "things": "Food" if replay.env == "foraging" else "Targets",
     }
 
 
@@ -107,7 +117,7 @@ def _player(data: ReportData) -> Html:
     )
     stage = el(
         "div",
-        el("svg", id="replay-stage", role="img", aria_label="Foraging board"),
+        el("svg", id="replay-stage", role="img", aria_label="Board"),
         class_="stage",
         id="replay-focus",
         tabindex="0",
@@ -118,6 +128,7 @@ def _player(data: ReportData) -> Html:
         "div",
         el("p", "", id="replay-status", class_="status", aria_live="polite"),
         el("dl", "", id="replay-facts", class_="replay-facts"),
+        el("div", "", id="replay-beliefs", class_="beliefs"),
         _legend(),
         class_="side",
     )
@@ -125,6 +136,7 @@ def _player(data: ReportData) -> Html:
         "One episode per entry, recorded while evaluating. A ring shows where the learning agent "
         "infers that the opponent is heading; the dashed line is where it really goes next. A "
         "prediction counts as reached if the opponent stands in the nearest cell at a later step. "
+        "Bars show what each opponent is believed to want, beside the action expected of it. "
         "Keys: ← → step, space plays, Home and End jump.",
         _recorded(data),
     )

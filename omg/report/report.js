@@ -153,8 +153,10 @@
   const last = () => replay.players.length - 1;
   const middle = ([row, col]) => [(col + 0.5) * CELL, (row + 0.5) * CELL];
   const points = (places) => places.map((place) => middle(place).join(",")).join(" ");
+  const gone = (player) => player[2] === 0;  // has left the game
   const track = (seat, from, to) =>
-    replay.players.slice(Math.max(0, from), to + 1).map((players) => players[seat]);
+    replay.players.slice(Math.max(0, from), to + 1).map((players) => players[seat])
+      .filter((player) => !gone(player));
   const level = (x, y, words) =>
     add(stage, "text", { class: "level", x, y }, words);
 
@@ -199,6 +201,7 @@
       level(x, y, food[2]);
     }
     replay.players[frame].forEach((player, seat) => {
+      if (gone(player)) return;
       const [x, y] = middle(player);
       const r = CELL * 0.27;
       if (seat === replay.seat) {
@@ -213,7 +216,9 @@
   };
 
   const verdict = () => {
-    if (!replay.subgoals) return "This agent infers no subgoals.";
+    if (!replay.subgoals) {
+      return replay.beliefs ? "Beliefs about goals stand below." : "This agent infers no subgoals.";
+    }
     const row = replay.hits[frame];
     if (!row) return "The episode is over.";
     return row.map((later, i) => {
@@ -236,12 +241,33 @@
       fact(`Score of player ${seat + 1}${seat === replay.seat ? ", learning" : ""}`,
         String(Math.round(score * 1000) / 1000));
     });
-    fact("Food left", String(replay.foods[frame].length));
+    fact(`${replay.things} left`, String(replay.foods[frame].length));
     if (replay.hits) {
       const made = replay.hits.flat();
       const reached = made.filter((later) => later !== null).length;
       fact("Predictions reached later", `${reached} of ${made.length}`);
     }
+  };
+  const beliefs = () => {
+    const box = byId("replay-beliefs");
+    box.replaceChildren();
+    const rows = replay.beliefs?.[frame] ?? replay.predictions?.[frame];
+    if (!rows) return;
+    replay.others.forEach((seat, i) => {
+      if (gone(replay.players[frame][seat])) return;
+      const expected = replay.predictions?.[frame][i] ?? [];
+      const best = expected.indexOf(Math.max(...expected));
+      const did = replay.actions[frame]?.[seat];
+      const next = best < 0 ? "" : `: action ${best} expected, ${did} taken`;
+      add(box, "h4", {}, `Player ${seat + 1}${next}`);
+      (replay.beliefs?.[frame][i] ?? []).forEach((share, goal) => {
+        const line = add(box, "div", { class: `belief o${(i % 7) + 1}` });
+        add(line, "span", {}, replay.goals[goal]);
+        const bar = add(line, "i", { role: "img", "aria-label": `${Math.round(100 * share)} %` });
+        bar.style.setProperty("--share", `${100 * share}%`);
+        add(line, "b", {}, `${Math.round(100 * share)} %`);
+      });
+    });
   };
   const draw = () => {
     drawBoard();
@@ -253,8 +279,9 @@
     slider.setAttribute("aria-valuetext", `step ${frame} of ${last()}`);
     const words = `Step ${frame} of ${last()}. ${verdict()}`;
     byId("replay-status").textContent = words;
-    stage.setAttribute("aria-label", `Foraging board. ${words}`);
+    stage.setAttribute("aria-label", `Board. ${words}`);
     facts();
+    beliefs();
   };
   const go = (to) => {
     frame = Math.max(0, Math.min(last(), to));

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from omg.evaluation.crossplay_table import Crossplay, Paired, Summary
 from omg.evaluation.words import FIXED, seed_notes
@@ -84,13 +84,13 @@ def _summary_table(data: ReportData, rows: Sequence[Summary]) -> Html:
     bodies = []
     for split in splits_of(row.split for row in rows):
         methods = [m for m in data.methods if any((split, m, name) in found for name in names)]
-        best = _best(found, split, methods, names)
+        best = _best(found, split, methods, places)
         lines = [el("tr", el("th", side_name(split), colspan=len(names) + 2, scope="rowgroup"))]
         for method in methods:
             cells = []
             for position, name in enumerate(names):
                 row = found.get((split, method, name))
-                strong = best.get(name) == method
+                strong = method in best.get(name, ())
                 cells.append(_value_cell(row, places[name], strong=strong, iqm=False))
                 if position == 0:
                     cells.append(_value_cell(row, places[name], strong=False, iqm=True))
@@ -112,20 +112,21 @@ def _best(
     found: dict[tuple[str, str, str], Summary],
     split: str,
     methods: Sequence[str],
-    names: Sequence[str],
-) -> dict[str, str]:
-    """The method with the best mean, per metric; nobody where only one was tested."""
+    places: Mapping[str, int],
+) -> dict[str, list[str]]:
+    """The methods whose mean, as it is shown, is the best, per metric; nobody where only one was
+    tested or all are equal."""
     best = {}
-    for name in names:
+    for name, digits in places.items():
         means = {
-            m: row.mean
+            m: round(row.mean, digits)
             for m in methods
             if (row := found.get((split, m, name))) and row.mean is not None
         }
         direction = describe(name).about.partition(" ")[0]
-        if len(means) > 1 and direction in ("higher", "lower"):
-            pick = min if direction == "lower" else max
-            best[name] = pick(means, key=lambda m: means[m])
+        if len(set(means.values())) > 1 and direction in ("higher", "lower"):
+            extreme = (min if direction == "lower" else max)(means.values())
+            best[name] = [m for m, mean in means.items() if mean == extreme]
     return best
 
 
@@ -164,7 +165,8 @@ def _opponents_words(data: ReportData) -> list[str]:
     runs = {o.run for o in trained}
     if len(runs) == len(trained):
         return []
-    return [f"The opponents' {len(trained)} checkpoints come from {len(runs)} runs."]
+    from_runs = "one run" if len(runs) == 1 else f"{len(runs)} runs"
+    return [f"The opponents' {len(trained)} checkpoints come from {from_runs}."]
 
 
 def crossplay_command(data: ReportData) -> str:

@@ -39,7 +39,7 @@ class RunRecord:
 def final_accuracy(prior: RunRecord) -> float:
     """What a finished prior decodes, as it was saved with it; of one without that, the last
     record, which is a mean over a stretch of training."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         saved = (prior.path / "models" / "last" / "meta.json").read_text(encoding="utf-8")
         return float(json.loads(saved)["prior_accuracy"])
     return float(prior.curves["prior_accuracy"].values[-1])

@@ -210,14 +210,17 @@ def _priors(data: ReportData) -> Html | None:
     ]
     words = "Pre-training of the prior on games of the frozen players."
     if finals:
-        words += f" Accuracy at the end: {', '.join(finals)}."
+        words += (
+            f" The curves are means over stretches of training; the finished prior decodes exactly "
+            f"the players of: {', '.join(finals)} of the states."
+        )
     names = [el("span", swatch(slot), " ", name) for slot, name in enumerate(groups, _PRIOR_SLOT)]
     key = el("div", names, class_="legend") if len(names) > 1 else None
     return figure(join(key, el("div", charts, class_="multiples")), words)
 
 
 def _shares(data: ReportData) -> Html | None:
-    blocks = []
+    blocks, any_over = [], False
     for method in data.methods:
         curves = _share_curves(data, method)
         if not curves:
@@ -229,7 +232,10 @@ def _shares(data: ReportData) -> Html | None:
         keep = thinned(count)
         shares = [mean[keep] for _, mean, _ in bands]
         name = slug(f"k-{data.slot(method)}")
-        over = share_chart(name, bands[0][0][keep], shares, title=f"{method}: k over training")
+        over = None
+        if count > 1:
+            any_over = True
+            over = share_chart(name, bands[0][0][keep], shares, title=f"{method}: k over training")
         final = share_bars(
             f"{name}-final", [float(s[-1]) for s in shares], title=f"{method}: last shares of k"
         )
@@ -238,10 +244,10 @@ def _shares(data: ReportData) -> Html | None:
         )
     if not blocks:
         return None
+    over_training = "over training (k = 1 at the bottom, strongest), and " * any_over
     caption = (
-        "How many steps ahead the selected subgoal lies: over training (k = 1 at the bottom, "
-        "strongest), and at the end. Means over seeds. Mostly k = 1 means that the selector looks "
-        "hardly ahead."
+        f"How many steps ahead the selected subgoal lies: {over_training}at the end. Means over "
+        "seeds. Mostly k = 1 means that the selector looks hardly ahead."
     )
     return figure(blocks, caption)
 

@@ -11,13 +11,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omg.components.episodes import EpisodeBatch, EpisodeStaging, Scheme
+from omg.components.episodes import ALIVE, REACHED, EpisodeBatch, EpisodeStaging, Scheme
 from omg.components.seeding import SeedTree
 from omg.components.trajectories import SEAT
 from omg.controllers.base import Controller
 from omg.envs.contract import BatchedEnv
 from omg.policies.inputs import Carry, StepView
-from omg.types import EnvSpec, FloatArray, IntArray, Observation, RunFailedError, TimeStep
+from omg.types import (
+    BoolArray,
+    EnvSpec,
+    FinalObservation,
+    FloatArray,
+    IntArray,
+    Observation,
+    RunFailedError,
+    TimeStep,
+)
 
 if TYPE_CHECKING:
     from omg.runners.waves import Waves
@@ -127,6 +136,11 @@ def check_finite(view: Observation | TimeStep, spec: EnvSpec) -> None:
         )
 
 
+def present(view: Observation | TimeStep | FinalObservation) -> BoolArray:
+    """Who still acts, [B, N]; everybody where an environment does not say."""
+    return np.ones(view.obs.shape[:2], np.bool_) if view.alive is None else view.alive
+
+
 class Rollout:
     """Plays a controller in a batched environment and hands out finished episodes."""
 
@@ -193,7 +207,7 @@ class Rollout:
     @torch.inference_mode()
     def step(self, env_steps: int) -> Finished | None:
         """One step of every copy; the episodes that ended with it, if any."""
-        view = self._view
+        view, spec = self._view, self.env.spec
         acted = self.mac.act(
             StepView(
                 obs=torch.from_numpy(view.obs).to(self._device),
@@ -201,6 +215,7 @@ class Rollout:
                 avail=torch.from_numpy(view.avail).to(self._device),
                 last_actions=torch.from_numpy(self._last_actions).to(self._device),
                 snapshot=self.env.snapshot if self.env.exact_snapshots else None,
+                alive=torch.from_numpy(present(view)).to(self._device) if spec.leavers else None,
             ),
             self._carry,
             env_steps=env_steps,
@@ -218,6 +233,8 @@ class Rollout:
                 "avail_actions": view.avail,
                 "reward": team[:, None] if self._common_reward else step.reward,
                 "terminated": step.terminated,
+                **({ALIVE: present(view)} if spec.leavers else {}),
+                **({REACHED: self._reached(step)} if spec.goals else {}),
                 **acted.extras,
             }
         )
@@ -247,6 +264,9 @@ class Rollout:
             changes["final"] = replace(view.final, obs=view.final.obs * self._own_features)
         return replace(view, **changes)
 
+    def _reached(self, step: TimeStep) -> IntArray:
+        return np.full(step.reward.shape, -1) if step.reached is None else step.reached
+
     def _team_reward(self, reward_BN: FloatArray) -> FloatArray:
         shared = self.env.spec.shared_reward
         return team_reward(reward_BN, shared=shared, how=self._how, seats=self.mac.seats)
@@ -257,7 +277,15 @@ class Rollout:
             return None
         copies = final.copies
         returns = self._returns[copies].astype(np.float32)
-        last = {"state": final.state, "obs": final.obs, "avail_actions": final.avail}
+        last: dict[str, NDArray[Any]] = {
+            "state": final.state,
+            "obs": final.obs,
+            "avail_actions": final.avail,
+        }
+        if self.env.spec.leavers:
+            last[ALIVE] = present(final)
+        if self.env.spec.goals:  # nobody acts on a last observation
+            last[REACHED] = np.full(final.obs.shape[:2], -1)
         episodes = self._staging.finish(copies, last)
         info = {name: step.info[name][copies] for name in self.env.spec.statistics}
         if SEAT in episodes.scheme.fields:  # one agent learns: its own return, wherever it sat

@@ -38,7 +38,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RunFailedError(
             f"{path} could not be written: {error.strerror or error}. Free space or choose another "
-            "local_results_path; what was saved before is intact."
+            "folder; what was saved before is intact."
         ) from error
 
 
@@ -71,7 +71,7 @@ def remove_leftovers(folder: Path) -> None:
     """Remove what killed processes left half-written below a folder. A complete folder that was
     being replaced at that moment gets its name back."""
     for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
-        found = re.fullmatch(r"\.(.+)\.(part|old)-(\d+)", path.name)
+        found = re.fullmatch(r"\.(.+)\.(part|old)-(\d+)(\.\w+)?", path.name)
         if found is None or _is_alive(int(found[3])):
             continue
         name = path.with_name(found[1])
@@ -94,15 +94,23 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace a text file in one go."""
-    temporary = path.with_name(f".{path.name}.part-{os.getpid()}")
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A file that appears under its name only when it is complete; an old one is replaced. What
+    is written until then has the same ending."""
+    temporary = path.with_name(f".{path.stem}.part-{os.getpid()}{path.suffix}")
     with writing(path):
         try:
-            temporary.write_text(text, encoding="utf-8")
+            yield temporary
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file in one go."""
+    with new_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def save_tensors(path: Path, content: Any) -> None:
@@ -180,7 +188,7 @@ def load_tensors(
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
-        raise OmgError(f"{path} does not exist. Check checkpoint_path and load_step.") from error
+        raise OmgError(f"{path} does not exist. {advice}") from error
     except (PermissionError, IsADirectoryError) as error:
         raise OmgError(f"{path} cannot be read: {error.strerror}. {advice}") from error
     except Exception as error:  # damaged bytes make torch raise nearly anything
@@ -261,7 +269,8 @@ class RunFolder:
 
     def discard_if_unused(self) -> None:
         """Remove the folder of a run that failed before it did anything, to free its name."""
-        if {path.name for path in self.path.iterdir()} <= {self.config.name, RUN}:
+        there = {path.name: path.stat().st_size for path in self.path.iterdir()}
+        if there.pop(self.metrics.name, 0) == 0 and there.keys() <= {self.config.name, RUN}:
             shutil.rmtree(self.path, ignore_errors=True)
 
 

@@ -13,10 +13,18 @@ from pathlib import Path
 from omg.types import OmgError
 
 
+def refuse_link(path: Path) -> None:
+    """A file that is written in place must not be a link, e.g. of a received run to a file of the
+    user's own."""
+    if path.is_symlink():
+        raise OmgError(f"{path} is a link, and what it leads to would be changed. Remove it.")
+
+
 def try_lock(path: Path) -> int | None:
     """A descriptor that holds the file's lock, or None while another process holds it. Children
     that inherit the descriptor hold the lock, too."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    refuse_link(path)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(descriptor), os.stat(path)):

@@ -24,18 +24,29 @@ def save_models(
     folder: Path,
     *,
     networks: Mapping[str, nn.Module],
-    optimiser: Mapping[str, Any],
+    optimiser: Mapping[str, Any] | None,
     meta: Mapping[str, Any],
 ) -> None:
-    """Write a model folder in one go."""
+    """Write a model folder in one go; without `optimiser` there is no opt.th."""
     with new_folder(folder) as part:
         for name, network in networks.items():
-            file = part / f"{name}.th"  # a mixed team has <alg>/agent.th
+            file = part / file_of(name)  # a mixed team has <alg>/agent.th
             file.parent.mkdir(exist_ok=True)
             save_tensors(file, network.state_dict())
-        save_tensors(part / "opt.th", dict(optimiser))
+        if optimiser is not None:
+            save_tensors(part / "opt.th", dict(optimiser))
         (part / META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
         write_sums(part)
+
+
+def file_of(network: str) -> str:
+    """The file of a network: <name>.th, or the name itself where it ends with .pth."""
+    return network if network.endswith(".pth") else f"{network}.th"
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of networks in a folder, by name."""
+    return sorted([*folder.glob("*.th"), *folder.glob("*.pth")], key=lambda path: path.name)
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -60,11 +71,12 @@ def prune_models(models: Path, keep: int) -> None:
 
 
 def holds_models(folder: Path) -> bool:
-    """Whether a folder has an agent.th, or <alg>/agent.th or <alg>/vae.th of a mixed team."""
-    if (folder / "agent.th").is_file():
-        return True
-    teams = [*folder.glob("*/agent.th"), *folder.glob("*/vae.th")]
-    return any(not p.parent.name.isdigit() and p.parent.name not in ("last", "best") for p in teams)
+    """Whether a folder has a network's file, such as agent.th, or <alg>/agent.th of a mixed team,
+    or <alg>/vae.th of a pre-trained opponent model."""
+    steps = ("last", "best")
+    inside = [p for p in folder.glob("*/") if not p.name.isdigit() and p.name not in steps]
+    files = [file for place in (folder, *inside) for file in weight_files(place)]
+    return any(file.name != "opt.th" for file in files)
 
 
 def find_model_folder(
@@ -201,26 +213,27 @@ def load_checked(
 def load_networks(folder: Path, networks: Mapping[str, nn.Module]) -> None:
     """Load every network's file; all of them are read before any weight is changed."""
     for name in networks:
-        if not (folder / f"{name}.th").is_file():
-            raise OmgError(f"{folder / name}.th does not exist. {_what_is_there(folder)}")
+        if not (folder / file_of(name)).is_file():
+            raise OmgError(f"{folder / file_of(name)} does not exist. {_what_is_there(folder)}")
     if (folder / META).is_file():
-        check_sums(folder, [f"{name}.th" for name in networks])
+        check_sums(folder, [file_of(name) for name in networks])
     states: dict[str, Any] = {}
     for name, network in networks.items():
-        state = load_tensors(folder / f"{name}.th")
-        check_finite(state, folder / f"{name}.th")
+        path = folder / file_of(name)
+        state = load_tensors(path)
+        check_finite(state, path)
         current = network.state_dict()
         if not isinstance(state, Mapping) or state.keys() != current.keys():
             keys = list(state) if isinstance(state, Mapping) else [f"one {type(state).__name__}"]
             raise OmgError(
-                f"{folder / name}.th holds {', '.join(map(str, keys))}; expected "
+                f"{path} holds {', '.join(map(str, keys))}; expected "
                 f"{', '.join(current)}. It belongs to another kind of network (policy_model)."
             )
         for key, value in current.items():
             shape = tuple(state[key].shape) if isinstance(state[key], Tensor) else "none"
-            if shape != value.shape:
+            if shape != value.shape and key not in getattr(network, "resizable", ()):
                 raise OmgError(
-                    f"{folder / name}.th: {key} has shape {shape}, this run "
+                    f"{path}: {key} has shape {shape}, this run "
                     f"needs {tuple(value.shape)}. Use the environment and the input settings "
                     "(obs_is_state, obs_last_action, obs_agent_id) it was trained with."
                 )
@@ -231,7 +244,7 @@ def load_networks(folder: Path, networks: Mapping[str, nn.Module]) -> None:
 
 def _what_is_there(folder: Path) -> str:
     """The networks a folder holds and who wrote them, and what to do if others are needed."""
-    files = [*folder.glob("*.th"), *folder.glob("*/*.th")]
+    files = [*weight_files(folder), *(f for sub in folder.glob("*/") for f in weight_files(sub))]
     names = sorted(str(path.relative_to(folder)) for path in files if path.name != "opt.th")
     there = ", ".join(names) or "no networks"
     meta = read_json(folder / META) if (folder / META).is_file() else {}

@@ -10,10 +10,10 @@ from typing import Any
 
 from omg.config.arguments import parse_arguments
 from omg.config.loader import available, load_command_line
-from omg.config.schema import Config, mark_of
+from omg.config.schema import Config, mark_of, marked
 from omg.controllers import CONTROLLERS
 from omg.learners import LEARNERS
-from omg.modules.opponent_models import OPPONENT_MODELS
+from omg.modules.opponent_models import model_kind
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.runners import runner_of
 from omg.studies.spec import (
@@ -91,7 +91,7 @@ class _Planner:
         self._pool = source.out / "pool"
         self._given = settings_of(parse_arguments(source.words))
         _refuse_reserved(self._given, "the command line")
-        self._prior_names: dict[str, str] = {}
+        self._priors: dict[str, Config] = {}
         self._loaded: dict[tuple[str, ...], Config] = {}
 
     # --- training runs -----------------------------------------------------------------------
@@ -130,9 +130,9 @@ class _Planner:
             try:
                 LEARNERS[config.learner].check(config)
             except OmgError:
-                told = f"{prior.config} has no subgoal model to pre-train."
+                told = f"{prior.config} has no opponent model to pre-train."
                 raise self._error(where, told) from None
-            self._prior_names[name] = config.name
+            self._priors[name] = config
             steps.append(step)
         return steps
 
@@ -207,7 +207,7 @@ class _Planner:
         return self._loaded[words]
 
     def _check_opponent(self, entry: OpponentRuns, config: Config, where: str) -> None:
-        model = OPPONENT_MODELS[config.am_model]
+        model = model_kind(config)
         if issubclass(model, SubgoalModel) or model.needs_foresight:
             raise self._error(
                 where,
@@ -232,14 +232,14 @@ class _Planner:
             )
         if LEARNERS[config.learner].gathers:
             raise self._error(where, "learner=am_learner makes a prior. Move it to priors.")
-        if issubclass(OPPONENT_MODELS[config.am_model], SubgoalModel) and method.prior is None:
+        if issubclass(model_kind(config), SubgoalModel) and method.prior is None:
             raise self._error(where, f"{method.config} needs a prior. Add one, and name it.")
-        trained = self._prior_names.get(method.prior or "", config.name)
-        if trained != config.name:
+        trained = self._priors.get(method.prior or "", config)
+        if trained.name != config.name and not _same_prior(trained, config):
             raise self._error(
                 where,
-                f"the prior '{method.prior}' is one of {trained}, the method is {config.name}. "
-                "Give both the same config.",
+                f"the prior '{method.prior}' is one of {trained.name}, the method is "
+                f"{config.name}. Give both the same config.",
             )
 
     def _error(self, where: str, text: str) -> OmgError:
@@ -331,6 +331,14 @@ class _Planner:
             needs=("crossplay",),
             output=output,
         )
+
+
+def _same_prior(trained: Config, config: Config) -> bool:
+    """Whether two algorithms learn the same subgoal prior, as OMG and MOA with OMG do."""
+    keys = marked(prior=True) - {"am_model", "moa_goal"}
+    return all(issubclass(model_kind(each), SubgoalModel) for each in (trained, config)) and all(
+        getattr(trained, key) == getattr(config, key) for key in keys
+    )
 
 
 def _refuse_reserved(settings: Mapping[str, Any], where: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from omg.config.loader import masked
-from omg.storage.locks import release_lock, take_lock, try_lock, write_owner
+from omg.storage.locks import refuse_link, release_lock, take_lock, try_lock, write_owner
 from omg.studies.steps import Step
 from omg.types import OmgError, RunFailedError
 
@@ -106,6 +106,7 @@ def start(
         raise RunFailedError(f"{step.key} is running already. End it, then try again.")
     try:
         write_owner(lock, None)
+        refuse_link(log)
         with log.open("ab" if append else "wb") as file:
             file.write(f"$ {masked(shlex.join(['omg', *words]))}\n".encode())
             file.flush()

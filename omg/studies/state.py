@@ -164,6 +164,7 @@ def replace_text(path: Path, text: str) -> None:
     `omg.storage.files` does)."""
     temporary = path.with_name(f".{path.name}.part")
     try:
+        temporary.unlink(missing_ok=True)
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()

@@ -28,6 +28,7 @@ from omg.cli.app import app
 from omg.cli.errors import report_errors
 from omg.config.loader import available
 from omg.experiment.output import read_metrics
+from omg.experiment.provenance import our_sources
 from omg.modules.agents.networks import RNNAgent
 from omg.storage.models import load_networks
 from omg.storage.sums import write_sums
@@ -184,6 +185,11 @@ def test_sacred_records_the_run_as_completed(trained: Trained) -> None:
     folder = trained.results / "sacred" / "1"
     assert json.loads((folder / "config.json").read_text())["env_args"] == {"key": KEY}
     assert "test_return_mean" in json.loads((folder / "metrics.json").read_text())
+    recorded = {Path(name).name for name, _ in run["experiment"]["sources"]}
+    assert {path.name for path in our_sources()} <= recorded
+    assert {"gru.c", "tiles.h", "default.yaml", "q_learner.py"} <= recorded
+    dependencies = {line.partition("==")[0] for line in run["experiment"]["dependencies"]}
+    assert {"torch", "numpy", "pydantic", "pyyaml", "sacred", "tensorboard"} <= dependencies
     assert json.loads((folder / "info.json").read_text())["run_folder"] == str(trained.folder)
 
 
@@ -534,6 +540,13 @@ def test_a_full_disk_fails_the_run_in_one_sentence(call: Any, tmp_path: Path) ->
         (RunFailedError("Gone."), 1, "omg: Gone."),
         (KeyboardInterrupt(), 130, "omg: interrupted."),
         (ZeroDivisionError("division by zero"), 1, "omg: ZeroDivisionError: division by zero."),
+        (
+            RuntimeError(
+                "alloc_cpu.cpp: can't allocate memory: you tried to allocate 43200000000 bytes"
+            ),
+            1,
+            "omg: there is not enough memory (40.2 GiB at once, and this process can have ",
+        ),
     ],
 )
 def test_every_kind_of_failure_has_its_exit_code(
@@ -624,3 +637,13 @@ def test_config_list_names_all_shipped_configurations() -> None:
     assert answer.code == 0
     for name in (*available("algs"), *available("envs")):
         assert name in answer.out
+
+
+@pytest.mark.parametrize(("mebibytes", "told"), [(600, True), (4000, False)])
+def test_too_little_memory_for_torch_is_told_before_torch_is_loaded(
+    mebibytes: int, told: bool
+) -> None:
+    limited = f"ulimit -v {mebibytes * 1024}; exec {sys.executable} -m omg algorithms"
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True)
+    assert (done.returncode == 1) == told
+    assert ("omg: this process may have 600 MiB (ulimit -v)." in done.stderr) == told

@@ -292,9 +292,9 @@ DRIVER = """
 import sys
 from omg.studies.execute import run_pipeline
 from omg.studies.plan import plan_of
-from omg.cli.errors import run
+from omg.cli.errors import report_errors
 plan = plan_of(pipeline="tiny", out=sys.argv[1])
-sys.exit(run(False, lambda: run_pipeline(plan, program=(sys.executable, sys.argv[2]))))
+sys.exit(report_errors(False, lambda: run_pipeline(plan, program=(sys.executable, sys.argv[2]))))
 """
 
 

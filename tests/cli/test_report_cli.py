@@ -98,3 +98,10 @@ def test_a_wrong_folder_or_out_is_refused(study: Path) -> None:
 def test_what_was_left_out_is_said(study: Path) -> None:
     (study / "agents" / "d3qn-s2" / "metrics.jsonl").write_text("")
     assert "d3qn-s2 has logged nothing yet and is left out." in report(study).out
+
+
+def test_a_plot_of_two_seeds_says_that_they_have_no_interval(study: Path) -> None:
+    runs = [str(study / "agents" / f"d3qn-s{seed}") for seed in (1, 2)]
+    result = CliRunner().invoke(app, ["plot", *runs, "--out", str(study / "curve.png")])
+    assert result.exit_code == 0, result.output
+    assert "Fewer than three seeds have no interval, so each seed is shown." in result.output

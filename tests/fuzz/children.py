@@ -60,6 +60,7 @@ def warm_up() -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     os.environ["MPLBACKEND"] = "agg"
+    sys.dont_write_bytecode = True
     import importlib
 
     import torch

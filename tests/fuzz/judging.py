@@ -30,6 +30,7 @@ def files_of(folder: Path) -> Files:
     """Every file below a folder, with its size and time of change. Links are not followed."""
     found = {}
     for root, folders, names in os.walk(folder):
+        folders[:] = [f for f in folders if f != "matplotlib"]  # its own cache of fonts
         for name in (*names, *(f for f in folders if os.path.islink(os.path.join(root, f)))):
             path = os.path.join(root, name)
             stat = os.lstat(path)

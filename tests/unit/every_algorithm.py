@@ -29,6 +29,8 @@ WHOLE_STATE = (
     ("vae/decoder.4.bias", 0, 0, 2),
 )
 WHOLE_BATCH = ("--ppo_minibatches=1",)
+ONE_BATCH = ("--moa_batch_size=100000",)
+NO_GOALS = ("--moa_goal=none",)  # the games of this bench declare none
 NO_DRAWS = ("--subgoal_posterior=mean", "--subgoal_epsilon_start=0")
 
 
@@ -48,6 +50,7 @@ class Row:
     sure_ending: Literal["mixed", "terminated"] = "mixed"
     updates: int = 60  # until it has learned the values of the two-state game
     seats: tuple[SeatWeights, ...] = ()
+    pairs: bool = False  # whole networks for every pair of seats, in files player_*.pth
     # Has a memory that no setting takes away: learns its values from longer random episodes.
     recurrent: bool = False
     # The same algorithm but for its runner: proved by its twin, run by itself.
@@ -84,6 +87,9 @@ TABLE: dict[str, Row] = {
     "d3qn_oracle": Row(parallel=False),
     "d3qn_omg": Row(updates=90, sure=NO_DRAWS, seats=WHOLE_STATE),
     "d3qn_omg_tuned": Row(updates=90, sure=NO_DRAWS),
+    "d3qn_moa": Row(words=NO_GOALS, pairs=True, sure=ONE_BATCH),
+    "d3qn_moa_omg": Row(updates=90, pairs=True, sure=(*NO_DRAWS, *ONE_BATCH)),
+    "iql_moa": Row(words=NO_GOALS, pairs=True, sure=ONE_BATCH),
     "iql_am": Row(seats=NAIVE),
     "iql_liam": Row(seats=LIAM, updates=90),
     "iql_omg": Row(updates=90, sure=NO_DRAWS, seats=WHOLE_STATE),
@@ -94,6 +100,12 @@ TABLE: dict[str, Row] = {
     "ppo_control": Row(values="policy", updates=18, sure=WHOLE_BATCH),
     "ppo_liam": Row(values="policy", updates=18, sure=WHOLE_BATCH, seats=LIAM),
     "ppo_oracle": Row(values="policy", updates=18, sure=WHOLE_BATCH, parallel=False),
+    "ppo_moa": Row(
+        words=NO_GOALS, values="policy", updates=18, pairs=True, sure=(*ONE_BATCH, *WHOLE_BATCH)
+    ),
+    "ppo_moa_omg": Row(
+        values="policy", updates=18, pairs=True, sure=(*NO_DRAWS, *ONE_BATCH, *WHOLE_BATCH)
+    ),
     "ppo_omg": Row(values="policy", updates=18, sure=(*NO_DRAWS, *WHOLE_BATCH), seats=WHOLE_STATE),
     "ppo_omg_tuned": Row(values="policy", updates=18, sure=(*NO_DRAWS, *WHOLE_BATCH)),
 }
@@ -126,6 +138,22 @@ TABLE |= {
         updates=90,
         sure=NO_DRAWS,
         seats=WHOLE_STATE,
+    ),
+    "iql_am, alone": Row(
+        config="iql_am", words=("--learner=am_learner",), values="none", seats=NAIVE
+    ),
+    "iql_liam, alone": Row(
+        config="iql_liam", words=("--learner=am_learner",), values="none", seats=LIAM
+    ),
+    "iql_moa, alone": Row(
+        config="iql_moa",
+        words=("--learner=am_learner", *NO_GOALS),
+        values="none",
+        sure=ONE_BATCH,
+        pairs=True,
+    ),
+    "iql_moa, every seat": Row(
+        config="iql_moa", words=NO_GOALS, everyone=True, pairs=True, sure=ONE_BATCH
     ),
     "iql_am, of the history": Row(config="iql_am", words=("--am_history=True",), seats=NAIVE),
     "iql_liam, decoded": Row(

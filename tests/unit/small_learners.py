@@ -33,7 +33,7 @@ SMALL = [
     *("--env-config=foraging", "--rnn_hidden_dim=16", "--mlp_hidden_dims=[16,16]"),
     *("--critic_hidden_dims=[16,16]", "--mixing_embed_dim=8", "--hypernet_embed=16"),
     *("--am_hidden_dim=16", "--liam_embed_dim=4", "--subgoal_dim=4", "--subgoal_horizon=2"),
-    *("--subgoal_fixed_k=2", "--ppo_epochs=2"),
+    *("--subgoal_fixed_k=2", "--ppo_epochs=2", "--moa_min_size=1", "--moa_update_time=2"),
 ]
 # A game whose numbers mean nothing: two features of every agent in the state, one of nobody.
 RANDOM = EnvSpec(
@@ -103,6 +103,7 @@ class Bench:
         """One update; what it told."""
         self.updates += 1
         progress = Progress(100 * self.updates, len(batch) * self.updates, self.updates)
+        self.learner.receive(batch)
         return {k: float(v) for k, v in self.learner.train(batch, progress).items()}
 
     def weights(self) -> dict[str, Tensor]:
@@ -262,6 +263,7 @@ def reseated(bench: Bench, batch: EpisodeBatch, seats: Sequence[int]) -> Episode
 def forget_seats(bench: Bench) -> None:
     """Make weights that tell seats apart alike for all seats; targets follow."""
     agents = bench.spec.n_agents
+    pairs: dict[str, Any] = {}
     for file, network in bench.learner.networks().items():
         for name, weight in network.named_parameters():
             for end, axis, start, width in bench.row.seats:
@@ -272,6 +274,10 @@ def forget_seats(bench: Bench) -> None:
                         *known.shape[:axis], agents, width, *known.shape[axis + 1 :]
                     )
                     blocks.copy_(blocks.mean(axis, keepdim=True).expand_as(blocks).clone())
+        if bench.row.pairs and "player_" in file:
+            network.load_state_dict(
+                pairs.setdefault(file.split("player_")[0], network.state_dict())
+            )
         per_seat: Any = getattr(network, "agents", ())
         for other in per_seat:
             other.load_state_dict(per_seat[0].state_dict())

@@ -14,7 +14,8 @@ from omg.cli.train import train
 from omg.experiment.output import read_metrics
 from omg.experiment.training import RunInterrupted, TrainingLoop
 from omg.learners import LEARNERS
-from omg.modules.opponent_models import OPPONENT_MODELS
+from omg.modules.opponent_models import model_kind
+from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.opponents.pool import OpponentPool
 from omg.storage.files import load_tensors
 
@@ -43,7 +44,7 @@ class Runs:
         """A whole run; its folder."""
         config, prior = shipped(name), []
         gathers = LEARNERS[config.learner].gathers
-        if OPPONENT_MODELS[config.am_model].training_kind == "subgoals" and not gathers:
+        if issubclass(model_kind(config), SubgoalModel) and not gathers:
             prior = [f"--init_param_path={self.prior(name)}"]
         one = config.mac == "multi_module_mac" and not TABLE[name].everyone and not gathers
         agents = 2 if one else 1  # each counts one step
@@ -88,7 +89,8 @@ def records(run: Path) -> list[dict[str, Any]]:
 def saved(run: Path) -> dict[str, Tensor]:
     """All weights of the last model, by file and name."""
     last = run / "models" / "last"
-    files = sorted(path for path in last.rglob("*.th") if path.name != "opt.th")
+    found = [*last.rglob("*.th"), *last.rglob("*.pth")]
+    files = sorted(path for path in found if path.name != "opt.th")
     return {
         f"{path.relative_to(last)}/{name}": value
         for path in files

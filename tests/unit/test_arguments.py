@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omg.config.arguments import Arguments, Update, parse_arguments, parse_value
+from omg.config.arguments import (
+    SACRED_COMMANDS,
+    SACRED_FLAGS,
+    Arguments,
+    Update,
+    parse_arguments,
+    parse_value,
+    split_sacred,
+)
 from omg.config.loader import load
+from omg.experiment.sacred import changes
 from omg.types import OmgError
 
 sacred = pytest.importorskip("sacred.arg_parser")
@@ -193,3 +202,92 @@ def test_what_cannot_be_read_is_refused_with_the_way_to_write_it(
     with pytest.raises(OmgError, match=sentence) as caught:
         parse_arguments(words)
     assert caught.value.exit_code == 2
+
+
+# --- Sacred's own commands and flags -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Any:
+    return pytest.importorskip("sacred").Experiment("x", save_git_info=False)
+
+
+def test_every_flag_and_command_of_sacred_is_known_here(experiment: Any) -> None:
+    theirs = {(*option.get_flags(), bool(option.arg)) for option in experiment.all_cli_options}
+    ours = {(f"-{flag.short}", f"--{flag.long}", flag.valued) for flag in SACRED_FLAGS}
+    assert ours == theirs
+    assert {name for name, _ in experiment.gather_commands()} | {"my_main", "help"} == set(
+        SACRED_COMMANDS
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-F runs",
+        "-Fruns",
+        "--file_storage=runs",
+        "--file_storage runs",
+        "-pu",
+        "-puFruns",
+        "-c comment -n name with seed=3 -b 2",
+        "with seed=3 -l DEBUG",
+        "print_config with seed=3",
+        "print_config -d",
+        "--print-config --beat-interval=3 --enforce_clean",
+        "-c print_config with lr=1",
+        "-i 12 -C sys -m localhost:27017:db -D",
+        "--name=foo --id 3 --capture fd --mongo_db db",
+    ],
+)
+def test_flags_are_read_as_sacred_reads_them(experiment: Any, line: str) -> None:
+    docopt = pytest.importorskip("docopt").docopt
+    _, _, usage = experiment.get_usage("x")
+    theirs = docopt(usage, line.split(), default_help=False)
+    words, rest = split_sacred(line.split())
+    assert words.command == (theirs["COMMAND"] or "")
+    given_there = {key.removeprefix("--"): value for key, value in theirs.items() if "--" in key}
+    given_there = {key: "" if v is True else v for key, v in given_there.items() if v}
+    assert words.flags == given_there
+    updates = {u.path: u.value for u in parse_arguments(rest).updates}
+    ours = {"name", "debug", "use_sacred"}
+    expected, _ = sacred.get_config_updates(theirs["UPDATE"])
+    assert {key: value for key, value in updates.items() if key not in ours} == expected
+
+
+def test_flags_that_are_keys_of_ours_become_keys() -> None:
+    _, rest = split_sacred(["-u", "-d", "--name=foo"])
+    assert {u.path: u.value for u in parse_arguments(rest).updates} == {
+        "use_sacred": False,
+        "debug": True,
+        "name": "foo",
+    }
+    assert split_sacred(["-n", "foo", "--debug=False"])[1] == ["--debug=False"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("-q", "Nothing here takes runs from a queue"),
+        ("--queue", "Nothing here takes runs from a queue"),
+        ("-P 3", "so a run has no priority"),
+        ("-pf", "here those are errors"),
+        ("-F", "names nothing"),
+        ("-c with seed=1", "names nothing"),
+        ("--unobserved=3", "takes no value"),
+        ("-pZ", "Sacred has no flag -Z"),
+        ("print_config save_config", "two commands"),
+    ],
+)
+def test_what_makes_no_sense_beside_our_runs_is_refused(line: str, said: str) -> None:
+    with pytest.raises(OmgError, match=said):
+        split_sacred(line.split())
+
+
+def test_what_the_command_line_changed_is_told_apart_from_what_was_before() -> None:
+    words = ["--config=iql", "--env-config=foraging", "with", "env_args.sight=2", "lr=0.1"]
+    arguments = parse_arguments([*words, "gamma=0.95"])
+    given, before = changes(arguments, load(arguments).config)
+    assert given == {"env_args": {"sight": 2}, "lr": 0.1}, "foraging.yaml says gamma: 0.95"
+    plain = load(parse_arguments(words[:2])).config.as_dict()
+    assert before == plain

@@ -30,7 +30,7 @@ from omg.opponents.players import SeatRows
 from omg.opponents.pool import OpponentPool
 from omg.policies.inputs import StepView
 from omg.storage.files import load_tensors
-from omg.types import OmgError
+from omg.types import OmgError, RunFailedError
 
 from . import mdps
 
@@ -321,6 +321,14 @@ def test_no_available_action_behind_a_termination_breaks_nothing() -> None:
         outcomes.append(copied(mac.policy.network))
     for mine, theirs in zip(*outcomes, strict=True):
         assert torch.equal(mine, theirs)
+
+
+def test_a_policy_that_is_no_number_any_more_is_told() -> None:
+    _, mac, learner = make(*EXACT)
+    with torch.no_grad():
+        next(mac.policy.network.parameters()).fill_(float("nan"))
+    with pytest.raises(RunFailedError, match="no numbers any more"):
+        learner.train(games(), HALFWAY)
 
 
 # --- the actor --------------------------------------------------------------------------------

@@ -128,6 +128,51 @@ def test_a_users_yaml_is_named_by_its_path_or_behind_with(own: Any) -> None:
 # --- frozen ------------------------------------------------------------------------------------
 
 
+def test_an_algorithms_settings_for_an_environment_hold_there_only(own: Any) -> None:
+    alg = own("name: mine\nlr: 0.1\nfor_env: {spread: {lr: 0.2, env_args: {n: 4}}}\n")
+    loaded = load_command_line([f"--config={alg}", "--env-config=spread"])
+    assert (loaded.config.lr, loaded.config.env_args["n"]) == (0.2, 4)
+    assert len(loaded.config.env_args) > 1, "merged with the environment's own"
+    assert loaded.origins["lr"] == str(alg)
+    assert load_command_line([f"--config={alg}", "--env-config=foraging"]).config.lr == 0.1
+    by_key = load_command_line([f"--config={alg}", "--env-config=foraging", "--env=spread"])
+    assert by_key.config.lr == 0.2
+    env = own("env: foraging\n", "env.yaml")
+    assert load_command_line([f"--config={alg}", "--env=spread", "with", str(env)]).config.lr == 0.2
+    words = [f"--config={alg}", "--env-config=spread", "with", str(env)]
+    assert load_command_line(words).config.lr == 0.1
+    assert load_command_line([*words[:2], "--lr=0.3"]).config.lr == 0.3
+
+
+def test_a_frozen_algorithms_settings_for_the_environment_are_its_own() -> None:
+    words = ["--config=1coma1iql_am", "--multi_algs", "--env-config=sc2"]
+    config = load_command_line(words).config
+    assert config.env_args["state_last_action"] is True, "the game is the learning agent's"
+    assert config.team_algs["coma"]["env_args"] == {"state_last_action": False}
+    assert "for_env" not in config.team_algs["coma"]
+    assert (
+        "env_args"
+        not in load_command_line([*words[:2], "--env-config=foraging"]).config.team_algs["coma"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("for_env: {spraed: {lr: 0.2}}", "names no environment: 'spraed', did you mean 'spread'"),
+        ("for_env: {spread: 3}", "holds 'spread' without settings"),
+        ("for_env: 3", "holds 3 without settings"),
+        ("for_env: {foraging: {gama: 1}}", "Unknown key 'gama'"),
+    ],
+)
+def test_settings_for_an_environment_that_cannot_be_read_are_refused(
+    own: Any, text: str, said: str
+) -> None:
+    alg = own(f"name: mine\n{text}\n")
+    with pytest.raises(OmgError, match=said):
+        load_command_line([f"--config={alg}", "--env-config=foraging"])
+
+
 def test_a_configuration_cannot_be_changed() -> None:
     config = loaded("--env-config=foraging").config
     with pytest.raises(ValidationError, match="frozen"):

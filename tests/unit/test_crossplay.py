@@ -493,7 +493,7 @@ def test_weights_can_be_chosen(study: Path) -> None:
     [
         ("pool", "is not a run"),
         ("iql", r"trained a whole team \(mac=basic_mac\)"),
-        ("prior", "trained a subgoal prior"),
+        ("prior", "trained an opponent model"),
     ],
 )
 def test_what_is_no_learning_agent_is_refused(study: Path, name: str, sentence: str) -> None:

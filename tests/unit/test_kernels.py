@@ -348,6 +348,7 @@ def test_kept_libraries_are_this_users_alone(cache: Path) -> None:
     assert not kept(cache).stat().st_mode & 0o022
 
 
+@pytest.mark.long
 @needs_compiler
 @pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "writable", "no sum", "link"])
 def test_a_library_that_may_not_be_ours_is_compiled_again(cache: Path, damage: str) -> None:

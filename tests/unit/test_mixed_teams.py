@@ -586,6 +586,7 @@ def test_an_agent_learns_beside_agents_with_opponent_models_and_leaves_them_alon
     assert digests(pool.path) == before
 
 
+@pytest.mark.long
 def test_networks_of_members_with_opponent_models_get_no_gradient(
     company: Path, tmp_path: Path
 ) -> None:
@@ -599,6 +600,7 @@ def test_networks_of_members_with_opponent_models_get_no_gradient(
     assert not own & {id(p) for p in weights}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "file"),
     [("iql_am", "base_am"), ("d3qn_liam", "liam_am"), ("iql_omg", "cvae"), ("iql_omg", "vae")],
@@ -633,6 +635,7 @@ def test_a_team_string_seats_agents_with_opponent_models(company: Path, tmp_path
     assert (run / "models" / "last" / "vdn" / "agent.th").is_file()
 
 
+@pytest.mark.long
 def test_a_team_string_takes_bare_files_of_an_agent_and_its_opponent_model(
     company: Path, tmp_path: Path
 ) -> None:
@@ -655,9 +658,21 @@ def test_a_team_string_takes_bare_files_of_an_agent_and_its_opponent_model(
             for state in found
         ), file
     assert collect(rollout, 15)
+    other = "--am_hidden_dim=32"
+    with pytest.raises(OmgError, match=r"no meta\.json.*team_algs\.iql_am\.<key>=<value>"):
+        make_rollout(frozen_team(tmp_path, other))
+    both = [f"--team_algs.{name}.am_hidden_dim=128" for name in ("iql_am", "iql_omg")]
+    assert collect(make_rollout(frozen_team(tmp_path, other, *both)), 15)
     (tmp_path / "iql_am" / "base_am.th").unlink()
     with pytest.raises(OmgError, match=r"iql_am/base_am\.th does not exist"):
         make_rollout(frozen_team(tmp_path))
+
+
+def test_a_learning_algorithm_of_whole_teams_is_named_as_what_is_wrong(tmp_path: Path) -> None:
+    words = ["--config=2iql_am1iql", "--multi_algs", f"--init_param_path={tmp_path}"]
+    said = "iql is the learning algorithm of the team 2iql_am1iql, and it trains whole teams"
+    with pytest.raises(OmgError, match=said):
+        train([*SMALL, *words, f"--local_results_path={tmp_path}", *TASK])
 
 
 @pytest.mark.long

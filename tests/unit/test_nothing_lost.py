@@ -18,7 +18,9 @@ import pytest
 import torch
 
 import omg
+from omg.config.loader import load_command_line
 from omg.envs.foraging.env import ForagingEnv
+from omg.experiment.provenance import provenance
 from omg.storage.files import RunFolder, remove_leftovers
 from omg.storage.locks import release_lock, take_lock
 from omg.storage.sums import write_sums
@@ -61,6 +63,32 @@ def files_of(run: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in run.rglob("*") if p.is_file()}
 
 
+# --- links ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
+def test_a_link_in_a_received_run_does_not_lead_to_a_file_that_is_changed(
+    runs: Path, name: str
+) -> None:
+    mine = runs / "mine"
+    mine.write_text("precious")
+    (runs / "qmix" / name).unlink(missing_ok=True)
+    (runs / "qmix" / name).symlink_to(mine)
+    with pytest.raises(omg.OmgError, match=f"{name} is a link"):
+        omg.train(resume=runs / "qmix", t_max=48)
+    assert mine.read_text() == "precious"
+
+
+def test_a_link_in_a_received_pool_does_not_lead_to_a_file_that_is_changed(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    pool = omg.Pool.create(tmp_path / "pool")
+    (pool.path / ".pool.lock").symlink_to(mine)
+    with pytest.raises(omg.OmgError, match=r"\.pool\.lock is a link"):
+        pool.add_script("random", env="foraging")
+    assert mine.read_text() == "precious"
+
+
 # --- resume states -------------------------------------------------------------------------------
 
 
@@ -92,6 +120,38 @@ def test_a_state_that_is_not_this_runs_is_refused_and_overwrites_nothing(
         omg.train(resume=run, t_max=48)
     assert "checkpoint_path" in str(refused.value)
     assert files_of(run) == before
+
+
+def test_a_resume_state_that_is_refused_leaves_no_record_of_sacred(runs: Path) -> None:
+    state = state_of(runs / "qmix")
+    torch.save({}, state)
+    write_sums(state.parent)
+    with pytest.raises(omg.OmgError, match="cannot be continued from"):
+        omg.train(resume=runs / "qmix", t_max=48, use_sacred=True)
+    assert not (runs / "sacred").exists()
+    state.unlink()
+    with pytest.raises(omg.OmgError, match=r"state\.pt was not saved|state\.pt cannot be read"):
+        omg.train(resume=runs / "qmix", t_max=48)
+
+
+def test_a_refused_continuation_leaves_a_run_that_has_only_its_settings(runs: Path) -> None:
+    shutil.rmtree(runs / "qmix" / "resume")
+    shutil.rmtree(runs / "qmix" / "models")
+    (runs / "qmix" / "metrics.jsonl").unlink()
+    before = files_of(runs / "qmix")
+    with pytest.raises(omg.OmgError, match="has no resume state"):
+        omg.train(resume=runs / "qmix", t_max=48)
+    assert files_of(runs / "qmix") == before
+
+
+def test_a_source_that_a_full_disk_cut_off_is_recorded_again(tmp_path: Path) -> None:
+    settings = {**SMALL, "use_sacred": True, "local_results_path": str(tmp_path)}
+    omg.train("iql", "foraging", run_name="one", **settings)
+    (copy,) = tmp_path.glob("sacred/_sources/gru_*.c")
+    whole = copy.read_bytes()
+    copy.write_bytes(whole[:100])
+    omg.train("iql", "foraging", run_name="two", **settings)
+    assert copy.read_bytes() == whole
 
 
 # --- checksums -----------------------------------------------------------------------------------
@@ -213,6 +273,7 @@ def test_a_run_says_what_it_was_made_with_and_every_continuation_too(runs: Path)
     assert session["packages"]["torch"] == version("torch")
     assert session["python"] == platform.python_version()
     assert isinstance(session["kernels"], bool)
+
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
     if head.returncode == 0:
         assert session["commit"].partition("+")[0] == head.stdout.strip()
@@ -223,9 +284,20 @@ def test_a_run_says_what_it_was_made_with_and_every_continuation_too(runs: Path)
     assert omg.load(run).run.meta["run"] == first["id"]
 
 
+def test_kernels_that_could_not_be_built_are_recorded_as_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = load_command_line(["--config=qmix", "--env-config=foraging"]).config
+    monkeypatch.setattr(
+        "omg.experiment.provenance.load_library", lambda name: (None, "no C compiler found")
+    )
+    assert provenance(config)["kernels"] is False
+
+
 # --- signals -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_closed_terminal_is_an_interruption_like_others(tmp_path: Path) -> None:
     words = [f"--{k}={v}" for k, v in SMALL.items() if k not in ("env_args", "t_max", "use_sacred")]
     process = subprocess.Popen(
@@ -266,7 +338,9 @@ class Quitting(ForagingEnv):
         return super().step(actions)
 
 
-@pytest.mark.parametrize("runner", ["batch", "episode", "parallel"])
+@pytest.mark.parametrize(
+    "runner", ["batch", "episode", pytest.param("parallel", marks=pytest.mark.long)]
+)
 def test_an_environment_that_ends_the_program_is_a_failure_with_a_sentence(
     runner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +370,7 @@ def stubborn(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **more: 
     return omg.train("iql", env=Stubborn, **{**SMALL, "local_results_path": str(tmp_path), **more})
 
 
+@pytest.mark.long
 def test_a_constructor_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omg.runners.assembly.IMPORT_SECONDS", 6.0)
     with pytest.raises(RunFailedError, match="did not answer within 7 seconds"):

@@ -9,6 +9,7 @@ import pytest
 from omg.config.loader import load_command_line, masked
 from omg.envs.registry import make_batched
 from omg.experiment.checks import check_memory, sanity_check
+from omg.modules.device import set_up_torch
 from omg.runners import runner_of
 from omg.types import OmgError, user_path
 
@@ -112,3 +113,9 @@ def test_a_width_that_no_network_has_is_refused() -> None:
     for key in ("subgoal_dim", "rnn_hidden_dim", "mixing_embed_dim"):
         with pytest.raises(OmgError, match="less than or equal to 65536"):
             load_command_line(["--config=iql_omg", "--env-config=foraging", f"--{key}={2**61}"])
+
+
+def test_more_threads_than_a_machine_of_this_size_starts_are_refused() -> None:
+    config = load_command_line(["--config=iql", "--env-config=foraging", "--torch_threads=1000"])
+    with pytest.raises(OmgError, match=r"torch_threads=1000, and this machine has \d+ cores"):
+        set_up_torch(config.config)

@@ -47,9 +47,9 @@ from omg.envs.registry import make_batched
 from omg.experiment.output import read_metrics
 from omg.functional import gaussian_kl
 from omg.learners import LEARNERS
+from omg.learners.am_learner import ModelLearner
 from omg.learners.base import Learner, Progress
 from omg.learners.q_learner import OMGLearner, QLearner
-from omg.learners.subgoal_training import PriorLearner
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.opponents.pool import OpponentPool
 from omg.policies.inputs import ModelRowBuilder
@@ -221,7 +221,7 @@ def test_4_with_the_state_as_observation_the_prior_learns_from_every_filled_slot
     words = workshop.odd(*SUBGOALS, "--obs_is_state", f"--subgoal_source={source}")
     rollout = seated([*words, "--learner=am_learner"])
     learner, mac = learner_of(rollout), mac_of(rollout)
-    assert isinstance(learner, PriorLearner)
+    assert isinstance(learner, ModelLearner)
     assert isinstance(mac.model, SubgoalModel)
     batch = unequal(rollout)
     played = mac.trajectories(batch)
@@ -335,6 +335,8 @@ def test_6_the_whole_chain_runs_with_sizes_nobody_thought_of(
 def agent_words(workshop: Workshop, model: str) -> list[str]:
     if model == "naive":
         return workshop.foraging("--config=iql_am", "--am_hidden_dim=36")
+    if model == "moa":
+        return workshop.foraging("--config=iql_moa", "--moa_goal=none", "--moa_min_size=1")
     words = workshop.foraging(*SUBGOALS)
     return [*words, workshop.prior(words)]
 
@@ -387,11 +389,12 @@ def test_7_the_loss_of_an_opponent_model_does_not_jump(workshop: Workshop) -> No
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("model", "loss"), [("subgoals", "am_loss"), ("moa", "moa_loss")])
 def test_8_no_step_is_made_beside_training_and_tests(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, model: str, loss: str
 ) -> None:
     """Steps are counted where they happen, in the environment."""
-    words = [*agent_words(workshop, "subgoals"), "--t_max=120", "--test_interval=100"]
+    words = [*agent_words(workshop, model), "--t_max=120", "--test_interval=100"]
     made: Counter[int] = Counter()
     environments: dict[int, ForagingEnv] = {}
     in_tests = 0
@@ -416,7 +419,7 @@ def test_8_no_step_is_made_beside_training_and_tests(
     steps = [r["t_env"] for r in read_metrics(run / "metrics.jsonl")]
     assert len(environments) == 2, "one for training, one for tests"
     assert len(logged(run, "test_return_mean")) >= 4
-    assert logged(run, "am_loss")
+    assert logged(run, loss)
     assert sum(made.values()) == steps[-1] + in_tests
     assert steps[-1] in made.values()
 
@@ -441,10 +444,10 @@ def test_8_the_opponent_model_learns_from_the_policys_own_batch(
         learned.append(batch)
         return learn(self, batch, progress)
 
-    def building(self: ModelRowBuilder, played: Trajectories) -> Any:
+    def building(self: ModelRowBuilder, played: Trajectories, *who: Any) -> Any:
         if not judging:
             seen_by_model.append(played.team)
-        return rows(self, played)
+        return rows(self, played, *who)
 
     def judged(self: MultiModuleMAC, episodes: EpisodeBatch) -> Any:
         nonlocal judging  # hit ratios of finished tests: nothing is learned from them

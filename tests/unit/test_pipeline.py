@@ -145,7 +145,7 @@ def test_shipped_pipelines_can_be_planned(name: str) -> None:
         ("crossplay", ..., "add crossplay"),
         ("agents.methods.0.prior", ..., "(OMG tuned): d3qn_omg_tuned needs a prior"),
         ("priors.tuned.config", "iql_omg", "is one of iql_omg, the method is d3qn_omg_tuned"),
-        ("priors.tuned.config", "d3qn", "no subgoal model"),
+        ("priors.tuned.config", "d3qn", "no opponent model"),
         ("priors.tuned.settings", {"learner": "q_learner"}, "am_learner in every prior"),
         ("agents.methods.1.config", "qmix", "qmix trains a whole team"),
         ("agents.methods.1.config", "d3qm", "did you mean 'd3qn'"),

@@ -174,6 +174,13 @@ def test_a_scripted_player_becomes_a_member_without_weights(tmp_path: Path) -> N
     assert "noise" in refusal(pool.add_script, "random", noise=2.0)
 
 
+def test_a_name_that_several_games_know_means_the_forager_where_no_game_is_named(
+    tmp_path: Path,
+) -> None:
+    pool = OpponentPool.create(tmp_path / "pool")
+    assert pool.add_script("random").env == "foraging", "as before other games had one"
+
+
 def test_one_refused_run_keeps_all_from_being_added(tmp_path: Path) -> None:
     pool = OpponentPool.create(tmp_path / "pool")
     (tmp_path / "empty").mkdir()
@@ -517,7 +524,7 @@ def test_a_subgoal_prior_is_no_member(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "models" / "100"
     meta = {**META, "algorithm": "iql_omg"}
     save_models(folder, networks=prior, optimiser={}, meta=meta)
-    assert "subgoal prior and no agent" in refusal(pool.add_run, tmp_path / "run")
+    assert "no agent" in refusal(pool.add_run, tmp_path / "run")
 
 
 # --- several processes -------------------------------------------------------------------------

@@ -274,6 +274,30 @@ def test_profiles_and_the_probability_of_improvement_are_shown(folder: Path, pag
     assert f"OMG tuned {row.higher:.2f} (unseen opponents)" in page.text
 
 
+def test_a_profile_is_drawn_from_nobody_to_all(tmp_path: Path) -> None:
+    content = crossplay(Shape(methods=("A", "B"), seeds=3))
+    for cell in content["cells"]:  # half of all scores are equal and the lowest
+        cell["metrics"]["own_return"] = 2.0 if cell["agent"][-1] == "1" else 1.0
+    write_json(tmp_path / "crossplay.json", content)
+    page = page_of(tmp_path)
+    assert page.data["profile-homologue-heldout-data"]["y"] == [0, 1]
+    assert "everywhere is better for every threshold" in page.text
+    write_json(tmp_path / "crossplay.json", {**content, "metric": "ep_length"})
+    assert "everywhere is worse for every threshold" in page_of(tmp_path).text
+
+
+def test_methods_with_equal_means_are_all_bold_or_none(tmp_path: Path) -> None:
+    content = crossplay(Shape(methods=("A", "B", "C"), seeds=3))
+    for cell in content["cells"]:
+        cell["metrics"]["own_return"] = 1.0 if cell["agent"][0] in "ab" else 0.5
+        cell["metrics"]["ep_length"] = 7.0
+    write_json(tmp_path / "crossplay.json", content)
+    text = render(collect([tmp_path]))
+    assert text.count("<strong>1.000</strong>") % 2 == 0 < text.count("<strong>1.000</strong>")
+    assert "<strong>0.500</strong>" not in text
+    assert "<strong>7.000</strong>" not in text
+
+
 def test_captions_say_what_was_run(tmp_path: Path) -> None:
     write_pipeline(tmp_path, Shape(methods=("D3QN", "OMG tuned"), seeds=3, tests=3))
     content = json.loads((tmp_path / "crossplay.json").read_text())
@@ -291,6 +315,10 @@ def test_captions_say_what_was_run(tmp_path: Path) -> None:
     content["opponents"][1]["run"] = content["opponents"][0]["run"]
     write_json(tmp_path / "crossplay.json", content)
     assert "opponents' 12 checkpoints come from 11 runs." in page_of(tmp_path).text
+    for opponent in content["opponents"]:
+        opponent["run"] = "one"
+    write_json(tmp_path / "crossplay.json", content)
+    assert "checkpoints come from one run." in page_of(tmp_path).text
 
 
 def test_the_steps_of_a_run_say_why_they_are_more_than_t_max(tmp_path: Path) -> None:
@@ -403,6 +431,15 @@ def test_last_shares_of_k_are_the_mean_of_the_seeds(folder: Path, html: str) -> 
         runs = [folder / "agents" / f"omg_tuned-s{seed}" for seed in (1, 2, 3)]
         last = np.mean([read_curve(run, f"subgoal_k{k}").values[-1] for run in runs])
         assert re.search(rf"OMG tuned: last shares of k:[^<]*k={k} {100 * last:.0f} %", html)
+
+
+def test_shares_of_k_of_a_single_record_are_bars_only(tmp_path: Path) -> None:
+    records = [{"t_env": 800, "test_own_return_mean": 1.0, "subgoal_k1": 0.25, "subgoal_k2": 0.75}]
+    write_run(tmp_path / "r", config_of("OMG tuned", 1), records)
+    text = render(collect([tmp_path]))
+    assert "last shares of k: k=1 25 %, k=2 75 %" in text
+    assert "k over training" not in text
+    assert "over training (k = 1" not in text
 
 
 def test_a_collapsed_model_is_named(page: Page) -> None:
@@ -968,6 +1005,7 @@ def in_browser(tmp_path: Path, html: str, address: str = "", *, width: int = 128
     return done.stdout
 
 
+@pytest.mark.long
 def test_replays_tabs_and_theme_react_in_a_browser(tmp_path: Path, html: str) -> None:
     dom = in_browser(tmp_path, html.replace("</body>", ACTIONS + "</body>"), "#replay=0&frame=3")
     found = re.search(r'<pre id="seen">(.*?)</pre>', dom)
@@ -985,6 +1023,7 @@ def test_replays_tabs_and_theme_react_in_a_browser(tmp_path: Path, html: str) ->
     assert int(seen["hidden"]) > 0
 
 
+@pytest.mark.long
 def test_the_page_does_not_scroll_sideways_on_a_phone(tmp_path: Path, html: str) -> None:
     """Headless windows have a least width, so the page is put into a frame of a phone's."""
     outer = """<!doctype html><iframe id="f" src="inner.html" style="width:390px;height:900px">

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,15 +142,17 @@ def test_schedules_are_pymarls(name: str, values: dict[str, int]) -> None:
     assert {key: config[key] for key in wanted} == wanted
 
 
-def test_an_algorithms_file_may_set_env_args_as_pymarls_coma_does(tmp_path: Path) -> None:
-    own = tmp_path / "coma_sc2.yaml"
-    own.write_text("name: coma\nenv_args:\n  state_last_action: false\n")
-    words = ["--config=coma", "--env-config=sc2", "with"]
-    for change in ("env_args.state_last_action=False", str(own)):
-        args = load_command_line([*words, change]).config.env_args
-        assert args["state_last_action"] is False
-        assert args["map_name"] == "3m"
-    assert load_command_line(words[:2]).config.env_args["state_last_action"] is True
+@pytest.mark.parametrize("name", ["sc2", "sc2_beta", "smacv2"])
+def test_coma_keeps_the_last_actions_out_of_the_state_as_in_pymarl(name: str) -> None:
+    words = ["--config=coma", f"--env-config={name}"]
+    loaded = load_command_line(words)
+    assert loaded.config.env_args["state_last_action"] is False
+    assert loaded.origins["env_args.state_last_action"] == "config/algs/coma.yaml"
+    assert loaded.config.env_args["map_name"]
+    asked = load_command_line([*words, "with", "env_args.state_last_action=True"])
+    assert asked.config.env_args["state_last_action"] is True
+    other = load_command_line(["--config=qmix", f"--env-config={name}"])
+    assert other.config.env_args["state_last_action"] is True
 
 
 def test_the_shapes_of_all_maps_are_smacs(standin: Any) -> None:  # noqa: F811

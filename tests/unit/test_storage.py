@@ -426,7 +426,8 @@ def test_a_results_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None
 def test_only_an_unused_run_folder_is_discarded(tmp_path: Path) -> None:
     unused = create_run_folder(configuration(tmp_path, "--run_name=unused"))
     used = create_run_folder(configuration(tmp_path, "--run_name=used"))
-    used.metrics.touch()
+    unused.metrics.touch()
+    used.metrics.write_text("{}\n")
     unused.discard_if_unused()
     used.discard_if_unused()
     assert not unused.path.exists()

@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import omg
+from omg.cli.app import app
 
 SMALL = {
     "env_args": {"key": "Foraging-5x5-2p-1f-v3", "max_episode_steps": 6},
@@ -82,15 +85,27 @@ def poison_json(path: Path, key: str, value: str) -> None:
     path.write_text(json.dumps(changed(json.loads(path.read_text()))))
 
 
-def omg_command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def omg_command(
+    folder: Path, *words: str, program: tuple[str, ...] = ("-m", "omg")
+) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k != "OMG_TRUST"}
     return subprocess.run(
-        [sys.executable, "-m", "omg", *words],
+        [sys.executable, *program, *words],
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
     )
+
+
+@pytest.fixture
+def stranger(received: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The received folder as the current one, of a program that trusts and has imported nothing."""
+    monkeypatch.delenv("OMG_TRUST", raising=False)
+    monkeypatch.chdir(received)
+    monkeypatch.syspath_prepend(str(received))
+    yield received
+    sys.modules.pop("trap", None)
 
 
 COMMANDS = {
@@ -126,17 +141,37 @@ def poison(folder: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["class", "function", "adapter", "pymarl", "network"])
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_no_command_runs_code_that_a_received_file_names(
-    received: Path, kind: str, command: str
+    stranger: Path, kind: str, command: str
 ) -> None:
-    poison(received, kind)
-    done = omg_command(received, *COMMANDS[command])
-    assert not (received / "sprung").exists(), done.stderr
+    poison(stranger, kind)
+    done = CliRunner().invoke(app, COMMANDS[command])
+    assert not (stranger / "sprung").exists(), done.stderr
+    assert "trap" not in sys.modules
     assert "bug" not in done.stderr
     if command != "add":  # copies files and builds nothing
-        assert done.returncode == 2, done.stderr
+        assert done.exit_code == 2, done.stderr
         assert done.stderr.startswith("omg: ")
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("start", ["module", "script"])
+def test_a_file_beside_a_received_run_does_not_pass_for_a_package(
+    received: Path, tmp_path_factory: pytest.TempPathFactory, start: str
+) -> None:
+    script = tmp_path_factory.mktemp("bin") / "omg"
+    script.write_text("from omg.cli.app import main\n\nmain()\n")
+    program = ("-m", "omg") if start == "module" else (str(script),)
+    packages = ("gymnasium", "lbforaging", "matplotlib", "pandas", "sacred", "smac", "sympy")
+    for package in packages:
+        (received / f"{package}.py").write_text(TRAP)
+    poison_config(received, "team", use_sacred=True)
+    for words in (COMMANDS["resume"], COMMANDS["evaluate"]):
+        done = omg_command(received, *words, program=program)
+        assert not (received / "sprung").exists()
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.long
 def test_what_the_command_line_repeats_or_trusts_is_run(received: Path) -> None:
     poison_config(received, "team", policy_model="trap:Agent")
     refused = omg_command(received, "train", "--resume=team", "--t_max=48")
@@ -147,6 +182,7 @@ def test_what_the_command_line_repeats_or_trusts_is_run(received: Path) -> None:
         assert (received / "sprung").exists()
 
 
+@pytest.mark.long
 def test_worker_processes_trust_what_the_command_line_named(received: Path) -> None:
     done = omg_command(
         received,
@@ -157,17 +193,11 @@ def test_worker_processes_trust_what_the_command_line_named(received: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
-def test_in_python_a_module_that_was_imported_is_trusted(
-    received: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OMG_TRUST", raising=False)
-    monkeypatch.chdir(received)
-    monkeypatch.syspath_prepend(str(received))
-    poison_config(received, "team", policy_model="trap:Agent")
+def test_in_python_a_module_that_was_imported_is_trusted(stranger: Path) -> None:
+    poison_config(stranger, "team", policy_model="trap:Agent")
     with pytest.raises(omg.OmgError, match="in Python, import trap first"):
         omg.load("team")
-    assert not (received / "sprung").exists()
+    assert not (stranger / "sprung").exists()
     __import__("trap")
     with pytest.raises(omg.OmgError, match="policy_model=rnn there, trap:Agent here"):
         omg.load("team")  # the weights say who made them
-    sys.modules.pop("trap")

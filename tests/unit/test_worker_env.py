@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from omg.envs.check import CHECKS
 from omg.envs.check_play import Subject
 from omg.envs.serial import episode_seed
+from omg.envs.spawned import shared_memory
 from omg.envs.vector import SerialVectorEnv
 from omg.envs.worker_process import WorkerFailedError
 from omg.envs.workers import WorkerVectorEnv
@@ -417,3 +419,22 @@ def test_an_exception_in_the_program_leaves_no_worker_behind():
     assert done.returncode == 7
     assert done.stderr == ""
     assert not any(alive(int(pid)) for pid in done.stdout.split())
+
+
+def test_shared_memory_larger_than_the_system_gives_is_refused_before_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = {"RLIMIT_FSIZE": 4096}
+    monkeypatch.setattr(
+        "resource.getrlimit", lambda which: (limits["RLIMIT_FSIZE"], limits["RLIMIT_FSIZE"])
+    )
+    wanted = {"what": "what the game shows", "remedy": "Lower batch_size_run."}
+    shared_memory(None, 4096, **wanted).unlink()
+    with pytest.raises(OmgError, match=r"takes 4.0 KiB, and the limit of a file's size .* Lower"):
+        shared_memory(None, 4097, **wanted)
+    limits["RLIMIT_FSIZE"] = 2**62
+    with pytest.raises(OmgError, match=r"this machine has .* Lower batch_size_run"):
+        shared_memory(None, 2**61, **wanted)
+    monkeypatch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=1, f_frsize=4096))
+    with pytest.raises(OmgError, match="/dev/shm has room for"):
+        shared_memory(None, 8192, **wanted)

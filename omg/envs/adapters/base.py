@@ -189,7 +189,7 @@ class AdaptedEnv(SerialEnv):
         rows.avail[...] = self._possible
         if self._own_state:
             return rows
-        return Rows(rows.obs, rows.obs.reshape(self.n_copies, -1), rows.avail)
+        return rows._replace(state=rows.obs.reshape(self.n_copies, -1))
 
     def _mask(self, b: int, seat: int, avail: NDArray[np.bool_], mask: Any) -> None:
         n_actions = self._seats[seat].n_actions

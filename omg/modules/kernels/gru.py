@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from omg.modules.device import (
     Found,
     agreed,
+    difference_with_gradients,
     largest_difference,
     load_kernel,
     plain,
@@ -152,9 +153,7 @@ def _difference(kernel: GRUKernel, width: int) -> float:
         leaves = [tensor.requires_grad_() for tensor in (inputs, h0, *weights)]
         expected, _ = torch.gru(inputs, sizes, h0.unsqueeze(0), weights, True, 1, 0.0, True, False)
         found = run_gru(kernel, inputs, sizes, h0, weights)
-        theirs = torch.autograd.grad(expected.square().mean(), leaves)
-        mine = torch.autograd.grad(found.square().mean(), leaves)
-    return largest_difference([(found, expected), *zip(mine, theirs, strict=True)])
+        return difference_with_gradients(found, expected, leaves)
 
 
 @switched

@@ -12,7 +12,7 @@ from torch import Tensor
 from omg.modules.device import (
     Found,
     agreed,
-    largest_difference,
+    difference_with_gradients,
     load_kernel,
     plain,
     pointer,
@@ -164,9 +164,7 @@ def _self_test(kernel: QMixKernel) -> float:
         leaves = [tensor.requires_grad_() for tensor in (values, *weights)]
         found = run_qmix(kernel, values, state, weights)
         expected = mix(values, state, weights)
-        mine = torch.autograd.grad(found.square().mean(), leaves)
-        theirs = torch.autograd.grad(expected.square().mean(), leaves)
-    return largest_difference([(found, expected), *zip(mine, theirs, strict=True)])
+        return difference_with_gradients(found, expected, leaves)
 
 
 @switched

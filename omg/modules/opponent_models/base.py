@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -31,8 +31,15 @@ class ModelRows:
     # diagnostic models and training targets.
     state: Tensor
     others_actions: Tensor | None = None  # [R, N-1], what they did at this moment; training only
-    others_obs: Tensor | None = None  # [R, N-1, O], what they saw, scaled; training only
+    # [R, N-1, O], what they saw, scaled; training only, but for models with `needs_others`
+    others_obs: Tensor | None = None
     foresight: Tensor | None = None  # [R, N-1, W], their features to come; the oracle only
+    others_alive: Tensor | None = None  # [R, N-1], bool, who of them still acts; None: all
+    # Only for models with `needs_others`:
+    others_avail: Tensor | None = None  # [R, N-1, A], bool, what they may do
+    others_goal: Tensor | None = None  # [R, N-1], what they reach next, -1: nothing; stored only
+    others_player: Tensor | None = None  # [R, N-1], the model's number of who they are, -1: unknown
+    time: Tensor | None = None  # [R], steps since the episode began; stored only
 
     def take(self, rows: Tensor) -> ModelRows:
         """Some of the rows."""
@@ -63,6 +70,8 @@ class OpponentModel(nn.Module):
     carry_dim: int = 0
     # The acting controller must look ahead for it (see `ModelRows.foresight`).
     needs_foresight: bool = False
+    # It sees what the others see and may do, also while acting (`ModelRows.others_obs` …).
+    needs_others: bool = False
     # Whether its features depend on the state (`ModelRows.state`) while acting.
     reads_state: bool = True
     # Who trains it: `omg.learners.model_training.MODEL_TRAININGS`.
@@ -103,8 +112,16 @@ class OpponentModel(nn.Module):
         what was recorded at R moments; None for a model that expects nothing of the kind."""
         return None
 
+    def meet(self, players: Sequence[str]) -> None:
+        """Told once who plays in a run; for models that remember players between episodes."""
+
+    def players(self, names: Sequence[str]) -> Tensor | None:
+        """The model's numbers of these players, [P], -1 for those it never met; None for a model
+        that does not tell players apart."""
+        return None
+
     def files(self) -> Mapping[str, nn.Module]:
-        """What is saved, by the name of the file."""
+        """What is saved, by the name of the file (without .th, unless it ends with .pth)."""
         return {}
 
     def describe(self) -> Mapping[str, Any]:
@@ -236,22 +253,49 @@ class SubgoalSource(nn.Module):
         columns = self._blocks[self._order(seats)].flatten(1)
         return encoded.gather(1, columns).view(len(encoded), others, self.width)
 
-    def ahead(self, features: Tensor, state: Tensor, seats: Tensor) -> Tensor:
-        """Features [R, N-1, width] of the others relative to one's own present ones, flat."""
+    def ahead(
+        self, features: Tensor, state: Tensor, seats: Tensor, alive: Tensor | None = None
+    ) -> Tensor:
+        """Features [R, N-1, width] of the others relative to one's own present ones, flat; zeros
+        of those who are not `alive` [R, N-1]."""
         own = state.gather(1, self._blocks[seats])
-        return (features - own.unsqueeze(1)).flatten(1)
+        return of_present(features - own.unsqueeze(1), alive).flatten(1)
 
-    def place(self, decoded: Tensor, state: Tensor, seats: Tensor) -> Tensor:
+    def place(
+        self, decoded: Tensor, state: Tensor, seats: Tensor, alive: Tensor | None = None
+    ) -> Tensor:
         """The others' decoded features relative to one's own present ones, [R, place_dim]; the
         decoded part itself where the environment does not say whose features are whose."""
         if self.width == 0:
             return decoded
-        return self.ahead(self.places(decoded, seats), state, seats)
+        return self.ahead(self.places(decoded, seats), state, seats, alive)
 
 
-def action_loss(logits_RJA: Tensor, actions_RJ: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy over moments and others, and the share of right guesses."""
+def of_present(per_other_RJ: Tensor, alive_RJ: Tensor | None) -> Tensor:
+    """What is said of the others [R, N-1, …], zeros of those who have left."""
+    if alive_RJ is None:
+        return per_other_RJ
+    return per_other_RJ * alive_RJ.view(*alive_RJ.shape, *[1] * (per_other_RJ.dim() - 2))
+
+
+def mean_over_present(per_other_RJ: Tensor, alive_RJ: Tensor | None) -> Tensor:
+    """The mean over moments and others [R, N-1, …], without those who have left."""
+    if alive_RJ is None:
+        return per_other_RJ.mean()
+    each = per_other_RJ.flatten(2).mean(2) if per_other_RJ.dim() > 2 else per_other_RJ
+    return (each * alive_RJ).sum() / alive_RJ.sum().clamp(min=1)
+
+
+def action_loss(
+    logits_RJA: Tensor, actions_RJ: Tensor, alive_RJ: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy over moments and others, and the share of right guesses; nothing counts
+    of others who are not alive."""
     logits, actions = logits_RJA.flatten(0, 1), actions_RJ.flatten()
+    if alive_RJ is not None:
+        hit = (logits_RJA.argmax(-1) == actions_RJ).to(torch.float32)
+        each = functional.cross_entropy(logits, actions, reduction="none").view_as(hit)
+        return mean_over_present(each, alive_RJ), mean_over_present(hit, alive_RJ).detach()
     hits = (logits.argmax(-1) == actions).to(torch.float32).mean()
     return functional.cross_entropy(logits, actions), hits.detach()
 
@@ -264,13 +308,17 @@ class PresentOthers(nn.Module):
     def __init__(self, spec: EnvSpec, *, scale: float) -> None:
         super().__init__()
         check_agent_features(spec, "am_present=true", "leave am_present off")
-        self._source = SubgoalSource(spec, whole=True)
+        self._source, self._order = SubgoalSource(spec, whole=True), SeatOrder(spec)
         self._scale = scale
         self.dim = self._source.place_dim
 
-    def forward(self, state: Tensor, seats: Tensor) -> Tensor:
-        """state [..., S], seats [..., n] -> [..., n, dim]."""
+    def forward(self, state: Tensor, seats: Tensor, alive: Tensor | None = None) -> Tensor:
+        """state [..., S], seats [..., n], alive [..., N] -> [..., n, dim]."""
         scaled = (state * self._scale).unsqueeze(-2).expand(*seats.shape, state.shape[-1])
         rows = scaled.reshape(-1, state.shape[-1])
-        places = self._source.place(rows, rows, seats.reshape(-1))
+        others = None
+        if alive is not None:
+            each = alive.unsqueeze(-2).expand(*seats.shape, alive.shape[-1])
+            others = self._order.relative(each.reshape(-1, alive.shape[-1]), seats.reshape(-1))
+        places = self._source.place(rows, rows, seats.reshape(-1), others)
         return places.view(*seats.shape, self.dim)

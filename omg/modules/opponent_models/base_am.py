@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from omg.config.schema import Config
 from omg.functional import Packing
-from omg.modules.opponent_models.base import HistoryModel, Inferred, ModelRows, action_loss
+from omg.modules.opponent_models.base import (
+    HistoryModel,
+    Inferred,
+    ModelRows,
+    action_loss,
+    of_present,
+)
 from omg.types import EnvSpec
 
 
@@ -46,19 +52,26 @@ class NaiveModel(HistoryModel):
     @torch.no_grad()
     def infer(self, rows: ModelRows, carry: Tensor, generator: torch.Generator) -> Inferred:
         condition, carry = self._advance(rows, carry) if self._remembers else (None, carry)
-        feature = self.logits(rows, condition).softmax(-1).flatten(1)
+        feature = self._told(rows, condition)
         return Inferred(feature, carry, {"am_prediction": feature})
 
     @torch.no_grad()
     def unroll(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Tensor:
         condition = self._conditions(rows, packing) if self._remembers else None
-        return self.logits(rows, condition).softmax(-1).flatten(1)
+        return self._told(rows, condition)
+
+    def _told(self, rows: ModelRows, condition: Tensor | None) -> Tensor:
+        """What the policy is fed."""
+        chances = self.logits(rows, condition).softmax(-1)
+        return of_present(chances, rows.others_alive).flatten(1)
 
     def episode_loss(self, rows: ModelRows, packing: Packing) -> Mapping[str, Tensor]:
         condition = self._conditions(rows, packing)[packing.now] if self._remembers else None
         acted = rows.take(packing.now)
         assert acted.others_actions is not None
-        loss, accuracy = action_loss(self.logits(acted, condition), acted.others_actions)
+        loss, accuracy = action_loss(
+            self.logits(acted, condition), acted.others_actions, acted.others_alive
+        )
         return {"am_loss": loss, "am_accuracy": accuracy}
 
     def files(self) -> Mapping[str, nn.Module]:

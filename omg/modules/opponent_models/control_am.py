@@ -34,7 +34,7 @@ class ControlModel(DiagnosticModel):
     """The others where they are now: the truth about the present and nothing more."""
 
     def feature(self, rows: ModelRows) -> Tensor:
-        return self.source.place(rows.state, rows.state, rows.seats)
+        return self.source.place(rows.state, rows.state, rows.seats, rows.others_alive)
 
 
 class OracleModel(DiagnosticModel):
@@ -44,4 +44,4 @@ class OracleModel(DiagnosticModel):
 
     def feature(self, rows: ModelRows) -> Tensor:
         assert rows.foresight is not None, "the controller must look ahead for the oracle"
-        return self.source.ahead(rows.foresight, rows.state, rows.seats)
+        return self.source.ahead(rows.foresight, rows.state, rows.seats, rows.others_alive)

@@ -18,6 +18,8 @@ from omg.modules.opponent_models.base import (
     OpponentModel,
     SubgoalSource,
     action_loss,
+    mean_over_present,
+    of_present,
 )
 from omg.types import EnvSpec
 
@@ -74,6 +76,11 @@ class LiamModel(OpponentModel):
         out: Tensor = self.action_decoder(embedding)
         return out.view(-1, self._others, self._actions)
 
+    def _seen(self, embedding: Tensor) -> Tensor:
+        """What the others see, [R, N-1, O]."""
+        out: Tensor = self.obs_decoder(embedding)
+        return out.view(len(embedding), self._others, -1)
+
     def _places(self, embedding: Tensor) -> Tensor:
         """The others' features in the state, [R, N-1, W]."""
         assert self.place_decoder is not None
@@ -83,11 +90,13 @@ class LiamModel(OpponentModel):
     def _decoded(self, embedding: Tensor, rows: ModelRows) -> Tensor:
         """What the others do, and where they are relative to oneself; what they see where the
         environment does not say whose features are whose."""
+        alive = rows.others_alive
         if self.place_decoder is None:
-            where = self.obs_decoder(embedding)
+            where = of_present(self._seen(embedding), alive).flatten(1)
         else:
-            where = self.source.ahead(self._places(embedding), rows.state, rows.seats)
-        return torch.cat([self.logits(embedding).softmax(-1).flatten(1), where], -1)
+            where = self.source.ahead(self._places(embedding), rows.state, rows.seats, alive)
+        does = of_present(self.logits(embedding).softmax(-1), alive)
+        return torch.cat([does.flatten(1), where], -1)
 
     @torch.no_grad()
     def features(self, embedding: Tensor, rows: ModelRows) -> Tensor:
@@ -122,14 +131,15 @@ class LiamModel(OpponentModel):
         acted = rows.take(packing.now)
         assert acted.others_obs is not None
         assert acted.others_actions is not None
-        seen = self.obs_decoder(embedding)
-        obs_loss = (seen - acted.others_obs.flatten(1)).square().mean()
-        cross_entropy, accuracy = action_loss(self.logits(embedding), acted.others_actions)
+        alive = acted.others_alive
+        missed = (self._seen(embedding) - acted.others_obs).square()
+        obs_loss = mean_over_present(missed, alive)
+        cross_entropy, accuracy = action_loss(self.logits(embedding), acted.others_actions, alive)
         loss = obs_loss + self._action_weight * cross_entropy
         terms = {"am_obs_loss": obs_loss, "am_action_loss": cross_entropy, "am_accuracy": accuracy}
         if self.place_decoder is not None:
             places = self.source.places(acted.state, acted.seats)
-            place_loss = (self._places(embedding) - places).square().mean()
+            place_loss = mean_over_present((self._places(embedding) - places).square(), alive)
             loss = loss + place_loss
             terms["am_place_loss"] = place_loss
         return {"am_loss": loss, **terms}

@@ -210,7 +210,7 @@ class SubgoalModel(HistoryModel):
             parts.append(subgoal)
         if self._kind != "latent":
             decoded = self.vae.decode(subgoal) if decoded is None else decoded
-            parts.append(self.source.place(decoded, rows.state, rows.seats))
+            parts.append(self.source.place(decoded, rows.state, rows.seats, rows.others_alive))
         return torch.cat(parts, -1).detach()
 
     @property
@@ -248,6 +248,7 @@ def subgoal_hits(model: SubgoalModel, rows: ModelRows, packing: Packing, mean: T
     reached = _cells(model, model.source(rows.state, rows.seats), rows.seats)
     episode, time = packing.episode.cpu().numpy(), packing.time.cpu().numpy()
     order = np.lexsort((time, episode))
+    order = order[(packing.time < packing.length).cpu().numpy()[order]]  # until one leaves
     ends = np.flatnonzero(np.diff(episode[order])) + 1
     ratios = [
         hit_ratio([tuple(p) for p in predicted[slots][:-1]], [tuple(s) for s in reached[slots]])

@@ -20,7 +20,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
-from multiprocessing.shared_memory import SharedMemory
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,7 +31,7 @@ from omg.components.episodes import EpisodeBatch, Scheme
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.controllers.team import TeamMAC
-from omg.envs.spawned import prepare_child
+from omg.envs.spawned import prepare_child, shared_memory
 from omg.modules.device import set_up_torch
 from omg.runners import runner_of
 from omg.runners.assembly import make_controller, make_rollout
@@ -142,7 +141,12 @@ class SharedWeights:
         for size in sizes:
             starts.append(starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
         width = starts.pop()
-        self._memory = SharedMemory(name=name, create=name is None, size=(1 + slots) * width)
+        self._memory = shared_memory(
+            name,
+            (1 + slots) * width,
+            what="the weights of the networks",
+            remedy="Raise that, set collect_ahead=0, or use smaller networks.",
+        )
         self.name = self._memory.name
         self._beats = self._view(0, (), torch.int64)
         self._versions = [self._view(width * (1 + s), (), torch.int64) for s in range(slots)]

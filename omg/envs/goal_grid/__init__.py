@@ -1,0 +1,1 @@
+"""Games on a grid whose players go for targets: Stag Hunt and Snowdrift."""
