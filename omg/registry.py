@@ -29,6 +29,8 @@ EXTRAS = {
     "rware": "rware",
     "pymongo": "mongo",
     "ray": "rllib",
+    "jax": "smax",
+    "jaxmarl": "smax",
 }
 
 

@@ -18,7 +18,13 @@ from omg.registry import EXTRAS
 from omg.types import OmgError
 
 # What an environment cannot do without; those not named here are our own.
-NEEDS = {"gymnasium": "gymnasium", "pettingzoo": "pettingzoo", "sc2": "smac", "smacv2": "smacv2"}
+NEEDS = {
+    "gymnasium": "gymnasium",
+    "pettingzoo": "pettingzoo",
+    "sc2": "smac",
+    "smax": "jaxmarl",
+    "smacv2": "smacv2",
+}
 
 
 @contextlib.contextmanager

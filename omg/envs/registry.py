@@ -38,6 +38,7 @@ ENVS = EnvRegistry(
         "pettingzoo": "omg.envs.adapters.pettingzoo:PettingZooEnv",
         "pymarl": "omg.envs.adapters.options:PymarlEnv",
         "snowdrift": "omg.envs.goal_grid.snowdrift:SnowdriftEnv",
+        "smax": "omg.envs.adapters.smax:SmaxEnv",
         "spread": "omg.envs.spread:SpreadEnv",
         "stag_hunt": "omg.envs.goal_grid.stag_hunt:StagHuntEnv",
         "two_step": "omg.envs.toys:TwoStepEnv",
