@@ -209,8 +209,8 @@ def td_lambda_targets(
     """G_t = r_t + γ (1 - d_t) [(1 - λ) V_{t+1} + λ G_{t+1}], [K, N].
 
     `reward` is [K, 1 or N], `terminated` [K] or, where seats end one by one, [K, N], and
-    `next_values_KN` holds V_{t+1}. G behind an episode's last transition is V there, so a cut
-    episode bootstraps. What is given behind a termination is not looked at, whatever it is."""
+    `next_values_KN` holds V_{t+1}. G after an episode's last transition is V there, so a cut
+    episode bootstraps. What is given after a termination is not looked at, whatever it is."""
     ends = (following_transition(packing) == len(packing.now)).unsqueeze(1)
     over = _per_seat(terminated.bool())
     values = next_values_KN.masked_fill(over, 0.0)
