@@ -1,5 +1,5 @@
-"""Episodes on a grid with what an agent inferred (subgoals, beliefs, predicted actions), as JSON
-for pictures of them."""
+"""Episodes with what an agent inferred (subgoals, beliefs, predicted actions): on a grid as JSON
+for pictures of them, battles as moving pictures."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from omg.components.episodes import EpisodeBatch
-from omg.components.trajectories import SEAT
+from omg.components.trajectories import SEAT, SeatOrder
 from omg.controllers.team import TeamMAC
+from omg.envs.battle.env import BattleEnv
+from omg.envs.battle.frames import with_ghosts
+from omg.envs.battle.maps import SIDE
+from omg.envs.battle.render import BattlePictures
+from omg.envs.contract import BatchedEnv
 from omg.envs.foraging.env import ForagingEnv
 from omg.envs.foraging.render import ForagingFrame, frames_from_states
 from omg.envs.goal_grid.env import GridEnv
@@ -27,15 +33,16 @@ from omg.storage.files import write_text, writing
 from omg.types import FloatArray, OmgError
 
 FORMAT = 1
-ENVS = ("foraging", "stag_hunt", "snowdrift")
+ENVS = ("foraging", "stag_hunt", "snowdrift", "battle")
 Board: TypeAlias = ForagingEnv | GridEnv
 
 
 def clear_replays(folder: Path) -> None:
     """Remove the replays of an earlier evaluation; other files in the folder stay."""
     with writing(folder):
-        for old in folder.glob("*-vs-*.json"):
-            old.unlink()
+        for kind in ("json", "svg"):
+            for old in folder.glob(f"*-vs-*.{kind}"):
+                old.unlink()
 
 
 def write_subgoal_replays(
@@ -61,26 +68,30 @@ def write_subgoal_replays(
     written: list[Path] = []
     with SeatedAgent(agent, pool, members[:1], episodes=1, seed=seed, device=device) as seated:
         env = make_batched(agent.config.env, seated.config.env_args, n_copies=count)
-        assert isinstance(env, Board)
+        assert isinstance(env, Board | BattleEnv)
         for first, member in enumerate(members[:count]):
             for number, episode in _played(seated, member, env).items():
                 if number % len(members) != first:
                     continue
-                content = {
-                    "format": FORMAT,
-                    "env": agent.config.env,
-                    "agent": agent_id,
-                    "method": agent.method,
-                    "opponent": member.id,
-                    **replay_of(episode, seated.mac, env),
-                }
                 path = folder / f"{slug(agent_id)}-vs-{member.id}-{number}.json"
-                write_text(path, json.dumps(content, allow_nan=False) + "\n")
+                if isinstance(env, BattleEnv):
+                    path = path.with_suffix(".svg")
+                    write_text(path, battle_film(episode, seated.mac, env) + "\n")
+                else:
+                    content = {
+                        "format": FORMAT,
+                        "env": agent.config.env,
+                        "agent": agent_id,
+                        "method": agent.method,
+                        "opponent": member.id,
+                        **replay_of(episode, seated.mac, env),
+                    }
+                    write_text(path, json.dumps(content, allow_nan=False) + "\n")
                 written.append(path)
     return sorted(written)
 
 
-def _played(seated: SeatedAgent, member: PoolMember, env: Board) -> dict[int, EpisodeBatch]:
+def _played(seated: SeatedAgent, member: PoolMember, env: BatchedEnv) -> dict[int, EpisodeBatch]:
     """The first episode of every copy, by copy; the learning agent sits one seat on in each."""
     rollout = seated.rollout(seated.lineup([member]), stream=f"replay.{member.id}", env=env)
     played = play_episodes(rollout, env.n_copies, round_number=0, env_steps=seated.agent.env_steps)
@@ -107,7 +118,9 @@ def replay_of(episode: EpisodeBatch, mac: TeamMAC, env: Board) -> dict[str, Any]
         "players": env.spec.n_agents,
         "frames": frames,
         "actions": episode["actions"][0, :steps].tolist(),
-        "subgoals": _places(episode, mac, seat, steps),
+        "subgoals": None
+        if (places := _places(episode, mac, seat, steps)) is None
+        else _rounded(places[..., :2] / mac.policy.rows.state_scale),
         "goals": list(env.spec.goals),
         "beliefs": _about_others(episode, "am_belief", steps, env.spec.n_agents - 1),
         "predictions": _about_others(episode, "am_prediction", steps, env.spec.n_agents - 1),
@@ -155,6 +168,27 @@ def _about_others(
     return [[[round(value, 3) for value in row] for row in each] for each in found]
 
 
+def battle_film(episode: EpisodeBatch, mac: TeamMAC, env: BattleEnv) -> str:
+    """One recorded battle as a moving picture; with an agent that infers subgoals, its teammates'
+    ghosts stand where it expects them."""
+    steps = int(episode.lengths[0]) - 1
+    frames = env.frames(
+        episode["state"][0, : steps + 1].numpy(), episode["reward"][0, :steps].numpy()
+    )
+    seat = int(episode[SEAT][0])
+    places = _places(episode, mac, seat, steps)
+    if places is not None:
+        extent = torch.tensor(env.rules.extent)
+        at = (places[..., 2:4] / mac.policy.rows.state_scale * extent + SIDE / 2).clamp(0, SIDE)
+        others = SeatOrder(env.spec)(torch.tensor([seat]))[0].tolist()
+        ghosts = [
+            [(unit, (x, y)) for unit, (x, y) in zip(others, row, strict=True)]
+            for row in _rounded(at)
+        ]
+        frames = with_ghosts(frames, [*ghosts, []])
+    return BattlePictures(env.rules, frames).to_animated_svg(frames)
+
+
 def _frame(frame: ForagingFrame) -> dict[str, Any]:
     players = zip(frame.player_pos, frame.player_levels, strict=True)
     return {
@@ -166,9 +200,9 @@ def _frame(frame: ForagingFrame) -> dict[str, Any]:
 
 def _places(
     episode: EpisodeBatch, mac: TeamMAC, seat: int, steps: int, device: torch.device = CPU
-) -> list[list[list[float]]] | None:
-    """Where the others are inferred to go to: the mean of the inferred subgoal of every step,
-    decoded, [T, N-1, 2] in cells; None for an agent without subgoals."""
+) -> Tensor | None:
+    """What the others are inferred to become: the mean of the inferred subgoal of every step,
+    decoded, [T, N-1, W] in scaled features; None for an agent without subgoals."""
     model = mac.model
     if model is None:
         return None
@@ -179,10 +213,9 @@ def _places(
     }
     with torch.inference_mode():
         places = model.places_ahead(recorded, torch.full((steps,), seat, device=device))
-    if places is None:
-        return None
-    cells = places[..., :2].cpu() / mac.policy.rows.state_scale
-    rounded: list[list[list[float]]] = [
-        [[round(value, 3) for value in place] for place in row] for row in cells.tolist()
-    ]
-    return rounded
+    return None if places is None else places.cpu()
+
+
+def _rounded(places: Tensor) -> list[list[list[float]]]:
+    """Places [T, N-1, 2] as plain numbers."""
+    return [[[round(value, 3) for value in place] for place in row] for row in places.tolist()]

@@ -208,9 +208,11 @@ def _kite(scene: Scene) -> Wish:
 
 
 def _retreat_when_hurt(scene: Scene) -> Wish:
+    """Hurt units keep away as long as somebody else can fight."""
     rows = np.arange(len(scene.seats))
     hurt = scene.condition[rows, scene.seats] < _HURT
-    walks = hurt & (scene.gaps.min(axis=1) < _SAFE)
+    relieved = ((scene.own_life > 0) & (scene.condition >= _HURT)).any(axis=1)
+    walks = hurt & relieved & (scene.gaps.min(axis=1) < _SAFE)
     return _wish(scene, _nearest(scene), away=_flight(scene), walks=walks)
 
 
@@ -235,7 +237,7 @@ SCRIPTS: dict[str, Kind] = {
     "hold": Kind(about="nowhere: attacks what comes into range", aim=_hold),
     "kite": Kind(about="away from the nearest enemy while it reloads", aim=_kite),
     "retreat_when_hurt": Kind(
-        about="the nearest enemy; away from all when badly hurt", aim=_retreat_when_hurt
+        about="the nearest enemy; away while badly hurt and relieved", aim=_retreat_when_hurt
     ),
     "protect": Kind(about="the enemy nearest to the teammate hurt most", aim=_protect),
     "random": Kind(about="nowhere: any available action", aim=None),

@@ -20,6 +20,7 @@ from omg.types import OmgError
 DEFAULT_METRIC = "test_own_return_mean"  # unless the cross-play names another
 FALLBACK_METRIC = "test_return_mean"
 MAX_REPLAYS = 24
+MAX_FILMS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class ReportData:
     opponents: tuple[Opponent, ...]
     opponent_runs: Mapping[str, RunRecord]  # by the folder's name
     replays: tuple[tuple[str, Replay], ...]  # with the file's name
+    films: tuple[tuple[str, str], ...]  # moving pictures (SVG) with the file's name
     notes: tuple[str, ...]  # what was left out and why
 
     @property
@@ -71,7 +73,8 @@ def collect(sources: Sequence[Path], *, title: str = "", metric: str = "") -> Re
     runs = _read_runs(sources, notes)
     crossplay = _one_crossplay(sources)
     replays = _replays(sources, notes)
-    if not (runs or crossplay or replays):
+    films = _films(sources, notes)
+    if not (runs or crossplay or replays or films):
         raise OmgError(
             f"{', '.join(map(str, sources))}: no runs with metrics, no crossplay.json and no "
             "replays in there. Give a pipeline's folder, or runs."
@@ -88,6 +91,7 @@ def collect(sources: Sequence[Path], *, title: str = "", metric: str = "") -> Re
         opponents=_opponents(sources, crossplay),
         opponent_runs={run.path.name: run for run in runs if run.role == "opponent"},
         replays=tuple(replays),
+        films=films,
         notes=tuple(notes),
     )
 
@@ -130,6 +134,13 @@ def _replays(sources: Sequence[Path], notes: list[str]) -> list[tuple[str, Repla
     # Those with inferences first.
     replays.sort(key=lambda pair: pair[1].subgoals is None and pair[1].beliefs is None)
     return replays[:MAX_REPLAYS]
+
+
+def _films(sources: Sequence[Path], notes: list[str]) -> tuple[tuple[str, str], ...]:
+    files = [path for source in sources for path in sorted((source / "replays").glob("*.svg"))]
+    if len(files) > MAX_FILMS:
+        notes.append(f"{len(files)} moving pictures were found; the first {MAX_FILMS} are shown.")
+    return tuple((path.stem, path.read_text(encoding="utf-8")) for path in files[:MAX_FILMS])
 
 
 def _opponents(sources: Sequence[Path], crossplay: Crossplay | None) -> tuple[Opponent, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,11 +47,32 @@ def _cell(place: Sequence[float]) -> tuple[int, int]:
 
 def replays_section(data: ReportData) -> Html:
     """The player and its data; a script moves it."""
-    if not data.replays:
-        missing = note("No replays were found (replays/*.json of a grid game).")
+    if not (data.replays or data.films):
+        missing = note("No replays were found (replays/*.json of a grid game, *.svg of battles).")
         return section("replays", "Replays", missing)
+    films = [_film(name, picture) for name, picture in data.films]
+    if not data.replays:
+        return section("replays", "Replays", *films)
     content = [_content(name, replay) for name, replay in data.replays]
-    return section("replays", "Replays", _player(data), data_script("replay-data", content))
+    player = data_script("replay-data", content)
+    return section("replays", "Replays", _player(data), *films, player)
+
+
+def _film(name: str, picture: str) -> Html:
+    """A moving picture, as an image: what it holds cannot act in the page."""
+    source = b64encode(picture.encode()).decode()
+    image = el(
+        "img",
+        src=f"data:image/svg+xml;base64,{source}",
+        alt=f"Battle {name}",
+        loading="lazy",
+        style="max-width: 100%; height: auto",
+    )
+    words = (
+        f"{name}. Discs are ours, hexagons theirs; bars show shield, health and weapon, lines "
+        "attacks, crosses graves. Pale rings stand where the agent expects its teammates to be."
+    )
+    return el("figure", image, el("figcaption", words))
 
 
 def _content(name: str, replay: Replay) -> dict[str, Any]:

@@ -23,7 +23,7 @@ typedef struct {
   /* battles in progress */
   float *x, *y, *health, *shield, *energy;
   int32_t *cooldown, *peace, *target, *burst, *moving;
-  float *goal_x, *goal_y;
+  float *goal_x, *goal_y, *press_x, *press_y;
   uint32_t *dice;
   int32_t *last, *ticks;
   int64_t *steps, *episodes;
@@ -51,7 +51,7 @@ typedef struct {
 
 /* One copy's part of the arrays. */
 typedef struct {
-  float *x, *y, *health, *shield, *energy, *goal_x, *goal_y;
+  float *x, *y, *health, *shield, *energy, *goal_x, *goal_y, *press_x, *press_y;
   int32_t *cooldown, *peace, *target, *burst, *moving, *last;
   uint32_t *dice;
 } Row;
@@ -61,8 +61,9 @@ int64_t battle_struct_size(void) { return (int64_t)sizeof(Battle); }
 static inline Row row_of(const Battle *g, int64_t b) {
   const int64_t at = b * (g->n_allies + g->n_enemies);
   return (Row){g->x + at, g->y + at, g->health + at, g->shield + at, g->energy + at,
-               g->goal_x + at, g->goal_y + at, g->cooldown + at, g->peace + at, g->target + at,
-               g->burst + at, g->moving + at, g->last + b * g->n_seats, g->dice + at};
+               g->goal_x + at, g->goal_y + at, g->press_x + at, g->press_y + at,
+               g->cooldown + at, g->peace + at, g->target + at, g->burst + at, g->moving + at,
+               g->last + b * g->n_seats, g->dice + at};
 }
 
 static inline int is_healer(const Battle *g, int u) { return g->weapon[u] == HEAL; }
@@ -122,7 +123,7 @@ static void begin_copy(const Battle *g, int64_t b) {
     r.shield[i] = g->full_shield[i];
     r.energy[i] = g->start_energy[i];
     r.cooldown[i] = r.peace[i] = r.burst[i] = r.moving[i] = 0;
-    r.goal_x[i] = r.goal_y[i] = 0;
+    r.goal_x[i] = r.goal_y[i] = r.press_x[i] = r.press_y[i] = 0;
     r.target[i] = -1;
   }
   number_allies(g, r);
@@ -220,8 +221,15 @@ static void walk(const Battle *g, Row r, uint8_t *firing) {
       }
     }
     const float share = length > g->speed[u] ? g->speed[u] / length : 1.0f;
-    new_x[u] = r.x[u] + dx * share;
-    new_y[u] = r.y[u] + dy * share;
+    float way_x = dx * share, way_y = dy * share;
+    const float px = r.press_x[u], py = r.press_y[u], against = px * way_x + py * way_y;
+    if (against < 0) {
+      const float part = against / (px * px + py * py);
+      way_x = way_x - px * part;
+      way_y = way_y - py * part;
+    }
+    new_x[u] = r.x[u] + way_x;
+    new_y[u] = r.y[u] + way_y;
     goes[u] = 1;
   }
   for (int u = 0; u < n; u++)
@@ -343,43 +351,61 @@ static void recover(const Battle *g, Row r) {
   }
 }
 
-static void part(const Battle *g, Row r) {
+/* Two bodies that overlap push each other apart, each by half of it. Pairs in this order give
+ * every unit its pushes in the order of the others' numbers, as the reference adds them. */
+static int part_layer(const Battle *g, Row r, int walks, float *push_x, float *push_y) {
   const int n = (int)(g->n_allies + g->n_enemies);
-  float push_x[MAX_UNITS], push_y[MAX_UNITS];
-  for (int u = 0; u < n; u++) push_x[u] = push_y[u] = 0;
-  int any = 0;
-  for (int o = 0; o < n; o++) {
-    if (!(r.health[o] > 0)) continue;
-    const float *touch = g->touch + (int64_t)o * n;
-    const float ox = r.x[o], oy = r.y[o];
-    int near = 0;
-    for (int u = 0; u < n; u++) {
-      const float dx = r.x[u] - ox, dy = r.y[u] - oy;
-      near |= (dx * dx + dy * dy < touch[u] * touch[u] * 1.0001f) & (r.health[u] > 0);
+  int unit[MAX_UNITS], m = 0, any = 0;
+  float x[MAX_UNITS], y[MAX_UNITS], radius[MAX_UNITS];
+  uint8_t near[MAX_UNITS];
+  for (int u = 0; u < n; u++) {
+    if (g->walks[u] != walks || !(r.health[u] > 0)) continue;
+    unit[m] = u;
+    x[m] = r.x[u];
+    y[m] = r.y[u];
+    radius[m++] = g->radius[u];
+  }
+  for (int i = 0; i < m; i++) {
+    const float xi = x[i], yi = y[i], ri = radius[i];
+    uint8_t some = 0;
+    for (int j = i + 1; j < m; j++) {
+      const float dx = x[j] - xi, dy = y[j] - yi, touch = radius[j] + ri;
+      near[j] = dx * dx + dy * dy < touch * touch * 1.0001f;
+      some |= near[j];
     }
-    if (!near) continue;
-    for (int u = 0; u < n; u++) {
-      if (touch[u] == 0 || !(r.health[u] > 0)) continue;
-      float dx = r.x[u] - ox, dy = r.y[u] - oy;
-      const float square = dx * dx + dy * dy;
-      if (square >= touch[u] * touch[u] * 1.0001f) continue;
-      float length = sqrtf(square), over = touch[u] - length;
+    if (!some) continue;
+    for (int j = i + 1; j < m; j++) {
+      if (!near[j]) continue;
+      float dx = x[j] - xi, dy = y[j] - yi;
+      const float square = dx * dx + dy * dy, touch = radius[j] + ri;
+      float length = sqrtf(square), over = touch - length;
       if (!(over > 0)) continue;
       if (square < 1e-8f) {
-        dx = u < o ? -1.0f : 1.0f;
+        dx = 1.0f;
         dy = 0;
-        over = touch[u];
+        over = touch;
         length = 1.0f;
       }
       const float share = 0.5f * over / length;
-      push_x[u] += dx * share;
-      push_y[u] += dy * share;
+      push_x[unit[j]] += dx * share;
+      push_y[unit[j]] += dy * share;
+      push_x[unit[i]] -= dx * share;
+      push_y[unit[i]] -= dy * share;
       any = 1;
     }
   }
-  if (!any) return;
+  return any;
+}
+
+static void part(const Battle *g, Row r) {
+  const int n = (int)(g->n_allies + g->n_enemies);
+  memset(r.press_x, 0, sizeof(float) * (size_t)n);
+  memset(r.press_y, 0, sizeof(float) * (size_t)n);
+  const int ground = part_layer(g, r, 1, r.press_x, r.press_y);
+  if (!(part_layer(g, r, 2, r.press_x, r.press_y) | ground)) return;
   for (int u = 0; u < n; u++)
-    if (push_x[u] != 0 || push_y[u] != 0) shift(g, r, u, r.x[u] + push_x[u], r.y[u] + push_y[u]);
+    if (r.press_x[u] != 0 || r.press_y[u] != 0)
+      shift(g, r, u, r.x[u] + r.press_x[u], r.y[u] + r.press_y[u]);
 }
 
 static void tick(const Battle *g, Row r, int32_t *ticks) {
@@ -395,7 +421,7 @@ static void tick(const Battle *g, Row r, int32_t *ticks) {
   walk(g, r, firing);
   hit(g, r, firing);
   recover(g, r);
-  if ((*ticks & 1) == 0) part(g, r);
+  part(g, r);
   *ticks += 1;
 }
 

@@ -198,7 +198,7 @@ class BattleEnv(NativeEnv):
         field.x[copy], field.y[copy] = found.T
         field.shield[copy][field.health[copy] <= 0] = 0
         field.target[copy], field.last[copy] = -1, -1
-        for name in ("peace", "burst", "moving", "ticks"):
+        for name in ("peace", "burst", "moving", "press_x", "press_y", "ticks"):
             getattr(field, name)[copy] = 0
         self._steps[copy] = step
         return self.observe()

@@ -15,7 +15,7 @@ from omg.types import BoolArray, FloatArray, IntArray, Snapshot
 # What a snapshot holds of a battle; everything else follows from the rules or lasts a step only.
 KEPT = (
     *("x", "y", "health", "shield", "energy", "cooldown", "peace", "target", "burst", "moving"),
-    *("goal_x", "goal_y", "dice", "last", "ticks"),
+    *("goal_x", "goal_y", "press_x", "press_y", "dice", "last", "ticks"),
 )
 
 
@@ -32,6 +32,8 @@ class Field:
         self.target = np.zeros(shape, np.int32)  # whom to attack or heal; -1: nobody
         self.burst = np.zeros(shape, np.int32)  # 1: killed, and explodes in the next tick
         self.moving = np.zeros(shape, np.int32)  # 1: walks to its goal
+        # Where others pushed it last: it does not walk against them, but past them.
+        self.press_x, self.press_y = np.zeros(shape, floats), np.zeros(shape, floats)
         self.goal_x, self.goal_y = np.zeros(shape, floats), np.zeros(shape, floats)
         self.dice = np.zeros(shape, np.uint32)  # state of each unit's random numbers
         self.last = np.full((n_copies, rules.n_seats), -1, np.int32)  # actions; -1: none yet

@@ -175,7 +175,7 @@ def _corridor() -> Grid:
     grid[6:23, 6:23] = OPEN
     grid[25:31, 25:31] = OPEN
     for step in range(21, 27):
-        grid[step : step + 2, step : step + 2] = OPEN
+        grid[step : step + 3, step : step + 3] = OPEN
     return grid
 
 
@@ -184,7 +184,7 @@ def _cliff() -> Grid:
     """A plateau above, where we begin, a plain below, and a ramp at either end of the cliff."""
     grid = _closed()
     grid[2:30, 4:28] = OPEN
-    grid[6:26, 12:14] = CLIFF
+    grid[4:28, 12:14] = CLIFF
     return grid
 
 

@@ -39,7 +39,9 @@ class ReferenceBattles:
         rules, field = self.rules, self.field
         field.health[copies], field.shield[copies] = rules.full_health, rules.full_shield
         field.energy[copies] = rules.start_energy
-        for name in ("cooldown", "peace", "burst", "moving", "ticks", "goal_x", "goal_y"):
+        for name in ("cooldown", "peace", "burst", "moving", "ticks"):
+            getattr(field, name)[copies] = 0
+        for name in ("goal_x", "goal_y", "press_x", "press_y"):
             getattr(field, name)[copies] = 0
         field.target[copies] = -1
         field.last[copies] = -1

@@ -4,7 +4,6 @@ in the same order, so that both agree in every bit. Loops run over units, copies
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from omg.envs.battle import units
 from omg.envs.battle.field import Array, Field
@@ -19,6 +18,7 @@ LOW_PRIORITY = f32(1e4)  # added to the squared distance of units that cannot fi
 EVERYWHERE = f32(1e6)
 SAME_PLACE = f32(1e-8)
 LEAST_DAMAGE = f32(0.5)
+CHUNK = 40_000  # pairs looked at together
 
 
 class Fight:
@@ -28,6 +28,7 @@ class Fight:
         self.rules, self.field = rules, field
         self._rows = np.arange(len(field.ticks))
         self._fighter = rules.weapon != HEAL
+        self._near = rules.touch * rules.touch * f32(1.0001)  # a little more than touching
         self._scripted = () if rules.both else tuple(range(rules.n_allies, rules.n_units))
 
     def tick(self) -> None:
@@ -44,9 +45,7 @@ class Fight:
         self._walk(alive)
         self._hit()
         self._recover()
-        even = (field.ticks & 1) == 0
-        if even.any():
-            self._part(even)
+        self._part()
         field.ticks += 1
 
     # --- what the scripted enemy wants -----------------------------------------------------
@@ -129,7 +128,13 @@ class Fight:
         length = np.sqrt(dx * dx + dy * dy)
         far = length > rules.speed
         share = np.where(far, rules.speed / np.where(far, length, ONE), ONE)
-        self._shift(goes, field.x + dx * share, field.y + dy * share)
+        way_x, way_y = dx * share, dy * share
+        against = field.press_x * way_x + field.press_y * way_y
+        stopped = against < 0
+        square = field.press_x * field.press_x + field.press_y * field.press_y
+        part = np.where(stopped, against / np.where(stopped, square, ONE), f32(0))
+        way_x, way_y = way_x - field.press_x * part, way_y - field.press_y * part
+        self._shift(goes, field.x + way_x, field.y + way_y)
 
     def _ready(self, at: Array) -> BoolArray:
         field, rules = self.field, self.rules
@@ -157,10 +162,13 @@ class Fight:
     def _shift(self, goes: BoolArray, x: FloatArray, y: FloatArray) -> None:
         """To new places; along one axis where the ground ends, or not at all."""
         field = self.field
-        both, only_x = self._passable(x, y), self._passable(x, field.y)
-        only_y = ~both & ~only_x & self._passable(field.x, y)
-        np.copyto(field.x, x, where=goes & (both | only_x))
-        np.copyto(field.y, y, where=goes & (both | only_y))
+        both = goes & self._passable(x, y)
+        along_x = along_y = both
+        if not np.array_equal(both, goes):
+            along_x = both | (goes & self._passable(x, field.y))
+            along_y = both | (goes & ~along_x & self._passable(field.x, y))
+        np.copyto(field.x, x, where=along_x)
+        np.copyto(field.y, y, where=along_y)
 
     def _passable(self, x: FloatArray, y: FloatArray) -> BoolArray:
         inside = (x >= 0) & (y >= 0) & (x < SIDE) & (y < SIDE)
@@ -279,28 +287,38 @@ class Fight:
         fresh = np.minimum(field.energy + f32(units.ENERGY_PER_TICK), f32(units.ENERGY_MAX))
         np.copyto(field.energy, fresh, where=alive & ~self._fighter)
 
-    def _part(self, even: BoolArray) -> None:
-        """Bodies that overlap push each other apart, each by half of it."""
+    def _part(self) -> None:
+        """Bodies that overlap push each other apart, each by half of it. `add.at` adds in the order
+        of the pairs: to every unit, those of the others in the order of their numbers."""
         field, rules = self.field, self.rules
-        alive = (field.health > 0) & even[:, None]
-        push_x, push_y = np.zeros_like(field.x), np.zeros_like(field.y)
-        before = np.arange(rules.n_units)
-        for other in range(rules.n_units):
-            touch: NDArray[np.float32] = rules.touch[other]
-            dx, dy = field.x - field.x[:, other, None], field.y - field.y[:, other, None]
+        copies, others, bodies, dx, dy, square = self._overlaps()
+        touch, close = rules.touch[others, bodies], square < SAME_PLACE
+        length = np.sqrt(square)
+        counts = touch - length > 0
+        # Two in one place part sideways.
+        dx = np.where(close, np.where(bodies < others, -ONE, ONE), dx)
+        dy = np.where(close, f32(0), dy)
+        over = np.where(close, touch, touch - length)
+        share = HALF * over / np.where(close, ONE, length)
+        field.press_x[:], field.press_y[:] = 0, 0
+        np.add.at(field.press_x, (copies, bodies), np.where(counts, dx * share, f32(0)))
+        np.add.at(field.press_y, (copies, bodies), np.where(counts, dy * share, f32(0)))
+        pushed = (field.press_x != 0) | (field.press_y != 0)
+        self._shift(pushed, field.x + field.press_x, field.y + field.press_y)
+
+    def _overlaps(self) -> tuple[Array, ...]:
+        """Pairs of living bodies that may touch: copy, other, body, then dx, dy and the squared
+        distance from the other to the body. Copies in chunks that fit into the cache."""
+        field, n_units = self.field, self.rules.n_units
+        alive = field.health > 0
+        x, y = (np.where(alive, v, f32(np.nan)) for v in (field.x, field.y))
+        size = max(1, CHUNK // n_units**2)
+        found = []
+        for first in range(0, len(x), size):
+            part_x, part_y = x[first : first + size], y[first : first + size]
+            dx = part_x[:, None] - part_x[:, :, None]
+            dy = part_y[:, None] - part_y[:, :, None]
             square = dx * dx + dy * dy
-            close = square < SAME_PLACE
-            length = np.sqrt(square)
-            over = touch - length
-            counts = (over > 0) & alive & alive[:, other, None]
-            if not counts.any():
-                continue
-            # Two in one place part sideways.
-            dx = np.where(close, np.where(before < other, -ONE, ONE), dx)
-            dy = np.where(close, f32(0), dy)
-            over = np.where(close, touch, over)
-            share = HALF * over / np.where(close, ONE, length)
-            push_x += np.where(counts, dx * share, f32(0))
-            push_y += np.where(counts, dy * share, f32(0))
-        pushed = (push_x != 0) | (push_y != 0)
-        self._shift(pushed, field.x + push_x, field.y + push_y)
+            at = (square < self._near).nonzero()
+            found.append((at[0] + first, at[1], at[2], dx[at], dy[at], square[at]))
+        return tuple(np.concatenate(column) for column in zip(*found, strict=True))
