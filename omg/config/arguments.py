@@ -90,6 +90,12 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
     return Arguments(names.get("config"), names.get("env_config"), tuple(updates), tuple(files))
 
 
+def wants_team(arguments: Arguments) -> bool:
+    """Whether --config is a team string."""
+    asked = [update.value for update in arguments.updates if update.path == "multi_algs"]
+    return bool(asked) and str(asked[-1]).lower() == "true"
+
+
 class SacredFlag(NamedTuple):
     """One of Sacred's flags: `-F VALUE`, `--file_storage=VALUE`."""
 
