@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--algorithm", choices=CONFIGS, default="ppo")
     parser.add_argument("--minutes", type=float, default=5.0, help="of training in RLlib")
     parser.add_argument("--prior", default="", help="a run of am_learner; else one is made")
-    parser.add_argument("--prior-steps", type=int, default=50_000)
+    parser.add_argument("--prior-steps", type=int, default=60_000)
     parser.add_argument("--runners", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--results", type=Path, default=Path("results/rllib_stag_hunt"))

@@ -44,7 +44,7 @@ def _cache() -> Path:
 
 
 def _headers(source: Path) -> list[Path]:
-    """What a source may include; a change there must compile it anew."""
+    """What a source may include; a change there must compile it again."""
     return sorted(source.parent.glob("*.h"))
 
 

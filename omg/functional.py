@@ -162,13 +162,13 @@ def next_action_values(
 def td_targets(reward: Tensor, terminated: Tensor, next_values: Tensor, *, gamma: float) -> Tensor:
     """r + γ (1 - terminated) V(s'). A cut (truncated) episode is not terminated: it bootstraps.
     `terminated` is [K], or [K, N] where seats end one by one."""
-    continues = _per_seat(~terminated).to(torch.float32)
+    continues = _per_seat(~terminated, next_values).to(torch.float32)
     return reward + gamma * continues * next_values
 
 
-def _per_seat(of_transitions: Tensor) -> Tensor:
-    """[K] as [K, 1]; [K, N] as it is."""
-    return of_transitions.unsqueeze(-1) if of_transitions.dim() == 1 else of_transitions
+def _per_seat(of_transitions: Tensor, like: Tensor) -> Tensor:
+    """[..., K] as [..., K, 1] beside values [..., K, N]; [..., K, N] as it is."""
+    return of_transitions.unsqueeze(-1) if of_transitions.dim() < like.dim() else of_transitions
 
 
 def following_transition(packing: Packing) -> Tensor:
@@ -209,10 +209,10 @@ def td_lambda_targets(
     """G_t = r_t + γ (1 - d_t) [(1 - λ) V_{t+1} + λ G_{t+1}], [K, N].
 
     `reward` is [K, 1 or N], `terminated` [K] or, where seats end one by one, [K, N], and
-    `next_values_KN` holds V_{t+1}. G behind an episode's last transition is V there, so a cut
-    episode bootstraps. What is given behind a termination is not looked at, whatever it is."""
+    `next_values_KN` holds V_{t+1}. G after an episode's last transition is V there, so a cut
+    episode bootstraps. What is given after a termination is not looked at, whatever it is."""
     ends = (following_transition(packing) == len(packing.now)).unsqueeze(1)
-    over = _per_seat(terminated.bool())
+    over = _per_seat(terminated.bool(), next_values_KN)
     values = next_values_KN.masked_fill(over, 0.0)
     terms = reward + gamma * torch.where(ends, values, (1 - td_lambda) * values)
     factors = torch.full_like(terms, gamma * td_lambda).masked_fill(over, 0.0)
@@ -240,7 +240,7 @@ def generalised_advantages(
     errors = errors - values[now]
     advantages = torch.zeros_like(values)
     factors = torch.full_like(errors, gamma * lam)
-    factors = factors.masked_fill(_per_seat(terminated_P[now].bool()), 0.0)
+    factors = factors.masked_fill(_per_seat(terminated_P[now].bool(), factors), 0.0)
     advantages[now] = backward_sums(errors, factors, packing)
     return advantages
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from omg.registry import nearest
 from omg.types import OmgError
 
 
@@ -81,11 +82,18 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         elif "=" in word:
             raise OmgError(f"'{word}' stands alone. Write '--{word}' or 'with {word}'.")
         else:
+            close = nearest(word, SACRED_COMMANDS) or "."
             raise OmgError(
-                f"'{word}' is not understood. Write --config=<alg> --env-config=<env> "
+                f"'{word}' is not understood{close} Write --config=<alg> --env-config=<env> "
                 "[--key=value …] [--flag] [with a.b=c …]."
             )
     return Arguments(names.get("config"), names.get("env_config"), tuple(updates), tuple(files))
+
+
+def wants_team(arguments: Arguments) -> bool:
+    """Whether --config is a team string."""
+    asked = [update.value for update in arguments.updates if update.path == "multi_algs"]
+    return bool(asked) and str(asked[-1]).lower() == "true"
 
 
 class SacredFlag(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from omg.config.arguments import Arguments, parse_arguments
+from omg.config.arguments import Arguments, parse_arguments, wants_team
 from omg.config.schema import ALIASES, NOT_TAKEN, Config
-from omg.config.team import read_team, wants_team
+from omg.config.team import read_team
 from omg.registry import expected, nearest, trust
 from omg.types import OmgError
 

@@ -44,12 +44,6 @@ def check_team_size(text: str, seats: tuple[str, ...], n_agents: int) -> None:
         )
 
 
-def wants_team(arguments: Arguments) -> bool:
-    """Whether --config is a team string."""
-    asked = [update.value for update in arguments.updates if update.path == "multi_algs"]
-    return bool(asked) and str(asked[-1]).lower() == "true"
-
-
 def read_team(arguments: Arguments, known: Sequence[str]) -> tuple[tuple[str, ...], str]:
     """The algorithm of each seat, and the one that learns."""
     if arguments.alg is None:

@@ -23,7 +23,7 @@ from omg.experiment.output import ScalarSink
 from omg.experiment.provenance import PACKAGES, our_sources, requirements, source_commit, version_of
 from omg.experiment.run import Run, RunResult
 from omg.registry import trusted_modules
-from omg.types import OmgError, user_path
+from omg.types import OmgError, RunFailedError, user_path
 
 ROOT = Path(__file__).parents[1]
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -69,7 +69,8 @@ def go_recorded(run: Run, *, words: SacredWords, given: Mapping[str, Any]) -> Ru
                 raise
             missing = error.name if isinstance(error, ImportError) else ""
             advice = f"Install it: pip install {missing}" if missing else "Check it"
-            raise OmgError(
+            kind = RunFailedError if isinstance(error, OSError) else OmgError
+            raise kind(
                 f"Sacred cannot record this run: {error}. {advice}, or record otherwise than with "
                 f"{shown_flags(flags) or 'files (use_sacred=False)'}."
             ) from error

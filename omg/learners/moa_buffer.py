@@ -111,6 +111,14 @@ class MoaBuffer:
     def __len__(self) -> int:
         return sum(len(part.pair) for part in self._parts)
 
+    def forget_useless(self) -> None:
+        """Drop the rows that nobody can learn from; of players that never reach a goal they would
+        pile up."""
+        rows = self.rows
+        if rows is not None and not rows.valid.all():
+            kept = rows.valid.nonzero(as_tuple=True)[0]
+            self._parts = [rows.take(kept)] if len(kept) else []
+
     def sizes(self) -> Tensor:
         """How many rows of every pair can be learned from, [pairs]."""
         rows = self.rows
@@ -147,8 +155,9 @@ _NEEDED = ("obs", "actions")
 def episode_of(given: Mapping[str, Any], spec: EnvSpec) -> Trajectories:
     """A whole episode of T steps from a plain dictionary of arrays: obs [T or T+1, N, O], actions
     [T, N]; as far as they are known: avail_actions [T or T+1, N, A], alive and reached [T, N],
-    dones [T], truncated (a flag), seat (who learns; else everybody). A part of an episode is
-    refused, because its goals lie beyond it."""
+    dones [T] or [T, N], truncated (a flag), seat (who learns; else everybody). Without `alive`,
+    who is done is absent from then on. A part of an episode is refused, because its goals lie
+    beyond it."""
     named = {_CALLED.get(key, key): value for key, value in given.items()}
     missing = [key for key in _NEEDED if key not in named]
     if missing:
@@ -156,9 +165,13 @@ def episode_of(given: Mapping[str, Any], spec: EnvSpec) -> Trajectories:
             f"An episode as a dictionary needs {', '.join(missing)}. It has: {', '.join(given)}."
         )
     steps = len(named["actions"])
-    done: BoolArray = np.arange(steps) == steps - 1
+    if not steps:
+        raise OmgError("The episode has no step, so there is nothing to learn. Leave it out.")
+    ended: BoolArray = np.eye(steps, dtype=np.bool_)[:, -1:]  # [T, 1 or N]
     if "terminated" in named:
-        done = np.all(np.asarray(named["terminated"], np.bool_).reshape(steps, -1), axis=1)
+        ended = np.asarray(named["terminated"], np.bool_).reshape(steps, -1)
+        ended = np.maximum.accumulate(ended, axis=0)
+    done: BoolArray = np.all(ended, axis=1)
     whole = bool(done[-1]) or bool(np.any(named.get("truncated", False)))
     if not whole or done[:-1].any():
         raise OmgError(
@@ -170,7 +183,7 @@ def episode_of(given: Mapping[str, Any], spec: EnvSpec) -> Trajectories:
     batch = EpisodeBatch(scheme, batch_size=1, max_seq_length=steps + 1)
     fallback: dict[str, Any] = {
         "avail_actions": np.ones((steps, spec.n_agents, spec.n_actions), np.bool_),
-        ALIVE: np.ones((steps, spec.n_agents), np.bool_),
+        ALIVE: np.ones((steps, spec.n_agents), np.bool_) & ~_before(ended),
         REACHED: np.full((steps, spec.n_agents), -1),
     }
     if REACHED in scheme.fields:  # nobody acts on the last observation
@@ -191,6 +204,12 @@ def episode_of(given: Mapping[str, Any], spec: EnvSpec) -> Trajectories:
         return Trajectories.of(batch)
     seat = int(named["seat"])
     return Trajectories.of(batch, *seats_part(batch, [seat]))
+
+
+def _before(ended_TN: BoolArray) -> BoolArray:
+    """Who had ended before each step."""
+    before: BoolArray = np.concatenate([np.zeros_like(ended_TN[:1]), ended_TN[:-1]])
+    return before
 
 
 def _subgoals(given: Mapping[str, Any]) -> Tensor:

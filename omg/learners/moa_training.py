@@ -90,7 +90,9 @@ class PairTraining:
         return {**self.optimisers(), "moa_buffer": self.buffer, "moa_shuffle": self.shuffle}
 
     def update(self) -> Metrics:
-        """Train every pair whose buffer holds enough, and empty it; nothing where none does."""
+        """Train every pair whose buffer holds enough, and empty it; nothing where none does.
+        Rows that nobody can learn from leave the buffer, too."""
+        self.buffer.forget_useless()
         enough = self.buffer.sizes() >= max(1, self._config.moa_min_size)
         due = enough.nonzero(as_tuple=True)[0]
         if not len(due):

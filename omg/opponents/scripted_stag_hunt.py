@@ -88,7 +88,7 @@ def _join(scene: Scene, board: StagHuntArgs) -> IntArray:
 
 
 def _opportunist(scene: Scene, board: StagHuntArgs) -> IntArray:
-    """At every step anew: a stag if another player is nearer to it than to any hare."""
+    """Chosen at every step: a stag if another player is nearer to it than to any hare."""
     stags = _stags(scene, board)
     hares = (scene.there & ~stags)[:, None]
     to_hare = np.where(hares, scene.others, FAR).min(axis=2)  # [R, N]

@@ -16,6 +16,7 @@ from omg.integrations.rllib import export_module, export_policy, load_module
 from omg.integrations.rllib.episodes import whole_episode
 from omg.integrations.rllib.layout import Layout
 from omg.integrations.rllib.modules import OmgPPOModule
+from omg.integrations.rllib.settings import KEY
 from omg.types import OmgError
 from tests.rllib.playing import (
     HOSTS,
@@ -127,12 +128,16 @@ def test_a_restored_algorithm_goes_on_where_the_other_stopped(host: str, tmp_pat
         assert sizes[0] == sizes[1] > 0
         updated = [dict(learner_of(a).last_update_ts_by_mid) for a in (algorithm, restored)]
         assert updated[0] == updated[1]
-    losses = [told(a.train()) for a in (algorithm, restored)]
-    assert losses[1]["am_updates"] == pytest.approx(losses[0]["am_updates"], abs=4)
-    if "moa_loss" in losses[0] and "moa_loss" in losses[1]:
-        assert losses[1]["moa_loss"] == pytest.approx(losses[0]["moa_loss"], abs=0.25)
+    losses = [later(a) for a in (algorithm, restored)]
+    assert losses[1]["am_updates"] == pytest.approx(losses[0]["am_updates"], abs=8)
+    assert losses[1]["moa_loss"] == pytest.approx(losses[0]["moa_loss"], abs=0.25)
     for each in (algorithm, restored):
         each.stop()
+
+
+def later(algorithm: Algorithm) -> dict[str, float]:
+    """What two more iterations tell, in at least one of which MOA learns."""
+    return {**told(algorithm.train()), **told(algorithm.train())}
 
 
 def assert_same(first: Any, second: Any) -> None:
@@ -191,6 +196,19 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
         learner_of(other).set_state(state)
     for each in (algorithm, other):
         each.stop()
+
+
+def test_weights_travel_to_runners_without_the_models_buffers() -> None:
+    algorithm = built("ppo")
+    algorithm.train()
+    learner = learner_of(algorithm)
+    assert KEY not in learner.get_state(components=["rl_module"], inference_only=True)
+    whole = learner.get_state()
+    assert whole[KEY]["models"]["shared"]["episodes"] > 0
+    learner.set_state({"rl_module": whole["rl_module"]})  # weights alone are taken
+    with pytest.raises(OmgError, match="nothing of the opponent models of shared"):
+        learner.set_state({name: part for name, part in whole.items() if name != KEY})
+    algorithm.stop()
 
 
 def test_two_runners_deliver_and_one_that_dies_is_replaced() -> None:

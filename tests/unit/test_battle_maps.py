@@ -134,7 +134,9 @@ def test_they_agree_with_all_options_and_with_agents_on_both_sides(name: str) ->
     play_both(name, 25, enemies="seats", obs_last_action=True)
 
 
-@pytest.mark.parametrize("name", ["3m", "2s3z", "bane_vs_bane"])
+@pytest.mark.parametrize(
+    "name", ["3m", "2s3z", pytest.param("bane_vs_bane", marks=pytest.mark.long)]
+)
 def test_they_agree_over_the_ends_of_episodes(name: str) -> None:
     assert play_both(name, 70) > 0
 

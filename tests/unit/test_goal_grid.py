@@ -114,6 +114,7 @@ def test_every_transition_equals_that_of_a_plain_loop(name: str, args: dict[str,
     assert ended > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "args"), GAMES, ids=IDS)
 def test_every_check_passes(name: str, args: dict[str, Any]) -> None:
     def factory(*, n_copies: int, first_copy: int) -> Any:

@@ -54,6 +54,7 @@ def stored(env: BatchedEnv, steps: int = 40) -> Any:
     return [found for _ in range(steps) if (found := rollout.step(0)) is not None]
 
 
+@pytest.mark.long
 def test_a_game_with_leavers_and_goals_passes_every_check() -> None:
     results = check_multi_agent_env(LeaverEnv, steps=60)
     assert [result for result in results if not result.ok] == []

@@ -794,6 +794,7 @@ def test_an_agent_that_learned_in_every_seat_may_be_a_member_without_having_shif
     assert collect(rollout, 15)
 
 
+@pytest.mark.long
 def test_the_batch_of_a_policy_learner_does_not_matter_to_its_frozen_opponents(
     company: Path, tmp_path: Path
 ) -> None:

@@ -115,6 +115,21 @@ def test_an_episode_as_a_plain_dictionary_gives_the_same_rows() -> None:
         assert torch.equal(getattr(mine, name), getattr(theirs, name)), name
 
 
+@pytest.mark.parametrize("stays", [True, False])
+def test_who_is_done_in_a_dictionary_is_absent_from_then_on(stays: bool) -> None:
+    """Whether a player's flag is set with its last step only or from then on."""
+    obs, actions = np.zeros((4, 3, 9), np.float32), np.zeros((4, 3), np.int64)
+    ends = np.array([[0, 1, 0], [0, stays, 0], [1, stays, 0], [stays, stays, 1]], np.bool_)
+    buffer = MoaBuffer(SPEC, n_pairs=6, goals=False)
+    buffer.insert({"obs": obs, "actions": actions, "dones": ends})
+    rows = buffer.rows
+    assert rows is not None
+    last = (2, 0, 3)  # the step with which each player ends
+    for pair, (me, other) in enumerate(PAIRS):
+        valid = pair_rows(rows, pair)["valid"].tolist()
+        assert valid == [t <= min(last[me], last[other]) for t in range(4)]
+
+
 def test_a_dictionary_with_subgoals_gives_them_as_targets() -> None:
     walk = random_walks(1)[0]
     buffer = MoaBuffer(SPEC, n_pairs=6, goals=False)
@@ -136,6 +151,7 @@ def test_a_dictionary_with_subgoals_gives_them_as_targets() -> None:
         ({"dones": np.zeros(4, np.bool_)}, "part of an episode"),
         ({"dones": np.array([0, 1, 0, 1], np.bool_)}, "several"),
         ({"obs": np.zeros((2, 3, 9), np.float32)}, "4 actions and 2 of obs"),
+        ({"actions": np.zeros((0, 3))}, "no step"),
     ],
 )
 def test_a_dictionary_that_is_no_whole_episode_is_refused(
@@ -263,7 +279,22 @@ def test_a_model_without_goals_learns_from_those_who_reach_nothing_too() -> None
     blind, told = training_of("--moa_goal=none"), training_of()
     assert {"moa_loss"} < set(blind.finish(give(blind, walks)))
     assert told.finish(give(told, walks)) == {}
-    assert len(told.pairs.buffer) > 0
+
+
+def test_what_nobody_can_learn_from_does_not_pile_up() -> None:
+    """Of players that never reach a goal, e.g. free riders in Snowdrift."""
+    training = training_of("--moa_min_size=100000")
+    walks = random_walks(3)
+    walks[0]["reached"][:] = -1
+    lesson = give(training, walks)
+    usable = int(training.pairs.buffer.sizes().sum())
+    assert len(training.pairs.buffer) > usable > 0
+    assert training.finish(lesson) == {}
+    assert len(training.pairs.buffer) == usable
+    for walk in walks:
+        walk["reached"][:] = -1
+    training.finish(give(training, walks))
+    assert len(training.pairs.buffer) == usable
 
 
 def test_a_folder_of_models_is_loaded_before_and_saved_after_every_update(tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ def test_a_refused_continuation_leaves_a_run_that_has_only_its_settings(runs: Pa
     assert files_of(runs / "qmix") == before
 
 
+@pytest.mark.long
 def test_a_source_that_a_full_disk_cut_off_is_recorded_again(tmp_path: Path) -> None:
     settings = {**SMALL, "use_sacred": True, "local_results_path": str(tmp_path)}
     omg.train("iql", "foraging", run_name="one", **settings)

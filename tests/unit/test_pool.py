@@ -524,7 +524,7 @@ def test_a_subgoal_prior_is_no_member(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "models" / "100"
     meta = {**META, "algorithm": "iql_omg"}
     save_models(folder, networks=prior, optimiser={}, meta=meta)
-    assert "no agent" in refusal(pool.add_run, tmp_path / "run")
+    assert "a subgoal prior) and no agent" in refusal(pool.add_run, tmp_path / "run")
 
 
 # --- several processes -------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class GridGames:
         return over
 
     def place(self, copies: IntArray, layout: Layout) -> None:
-        """Begin anew in some copies, with the layout's rows in the same order."""
+        """Begin an episode in some copies, with the layout's rows in the same order."""
         self.cells[copies], self.strengths[copies] = layout.players, layout.strengths
         self.targets[copies], self.obstacles[copies] = layout.targets, layout.obstacles
         self.alive[copies], self.there[copies] = True, True

@@ -9,6 +9,7 @@ from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.connectors.learner import GeneralAdvantageEstimation
+from ray.rllib.core import COMPONENT_OPTIMIZER
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -137,10 +138,13 @@ class OmgLearner(TorchLearner):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Also what RLlib leaves out: `more_state` and the opponent models'."""
+        """Also what RLlib leaves out: `more_state` and the opponent models'. Not where only weights
+        are asked for, as before every play: their buffers would travel to all runners."""
         state: dict[str, Any] = super().get_state(
             components, not_components=not_components, **kwargs
         )
+        if not self._check_component(KEY, components, not_components):
+            return state
         models = {name: model.state_dict() for name, model in self.models.items()}
         state[KEY] = {"models": models, **self.more_state()}
         return state
@@ -150,6 +154,12 @@ class OmgLearner(TorchLearner):
         of weights alone is not."""
         super().set_state(state)
         if KEY not in state:
+            if self.models and COMPONENT_OPTIMIZER in state:
+                raise OmgError(
+                    f"The learner's state has nothing of the opponent models of "
+                    f"{', '.join(self.models)}. Restore a checkpoint of ppo_config or dqn_config, "
+                    "or weights alone."
+                )
             return
         told = state[KEY]
         if told["models"].keys() != self.models.keys():
