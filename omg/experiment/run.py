@@ -33,6 +33,7 @@ from omg.runners.replay import check_can_replay, save_replays
 from omg.runners.rollout import Rollout, run_test
 from omg.runners.waves import Waves
 from omg.storage.files import RunFolder, write_text
+from omg.storage.locks import refuse_link
 from omg.storage.models import find_model_folder, load_checked
 from omg.types import OmgError, human_bytes
 
@@ -311,6 +312,7 @@ class Run:
     def continue_from(self, state: Mapping[str, Any]) -> None:
         """Go on from a resume state; one that does not fit is refused before anything of the run
         is touched, and before Sacred records it."""
+        refuse_link(self.folder.metrics)
         loop = self._new_loop()
         try:
             loop.load_state_dict(state)

@@ -74,9 +74,11 @@ def test_a_link_in_a_received_run_does_not_lead_to_a_file_that_is_changed(
     mine.write_text("precious")
     (runs / "qmix" / name).unlink(missing_ok=True)
     (runs / "qmix" / name).symlink_to(mine)
+    identity = (runs / "qmix" / "run.json").read_text()
     with pytest.raises(omg.OmgError, match=f"{name} is a link"):
         omg.train(resume=runs / "qmix", t_max=48)
     assert mine.read_text() == "precious"
+    assert (runs / "qmix" / "run.json").read_text() == identity
 
 
 def test_a_link_in_a_received_pool_does_not_lead_to_a_file_that_is_changed(tmp_path: Path) -> None:
