@@ -32,6 +32,7 @@ _HURT = 0.4  # share of health and shields below which a cautious unit withdraws
 _SAFE = 8.0  # and how far from the enemy it feels safe
 _MARGIN = 2.5  # how far out of its enemy's reach a unit that kites wants to be
 _RELOADED = 3  # ticks of cooldown with which it turns to fire again
+_TIE = 0.001  # of life per distance: decides between equally weak enemies only
 _FARTHER = 0.15  # what a step of the way counts against a unit's weakness, for the team's target
 
 
@@ -158,8 +159,10 @@ def _nearest(scene: Scene) -> IntArray:
 
 
 def _weakest(scene: Scene) -> IntArray:
-    """The weakest of those in range; the nearest where none is."""
-    life = np.where(scene.attackable, scene.other_life, FAR)
+    """The weakest of those in range, the nearest of equally weak ones; the nearest where none is.
+    Numbers must not decide: the two sides are numbered differently, and one would gain by it."""
+    near = np.float32(_TIE) * np.minimum(scene.gaps, np.float32(SIDE))
+    life = np.where(scene.attackable, scene.other_life + near, FAR)
     return np.where(scene.attackable.any(1), life.argmin(axis=1), _nearest(scene))
 
 
