@@ -306,14 +306,20 @@ def hit_ratio(predicted: Sequence[Hashable], trajectory: Sequence[Hashable]) -> 
 
 # Variance of a feature, scaled to about 1, below which it counts as constant.
 CONSTANT = 1e-4
-# Smallest variance that errors are divided by: those of what hardly ever happens stay small.
+# Smallest variance that errors of other columns are divided by: those of what hardly ever happens
+# would drown the rest.
 SMALLEST = 1e-2
 
 
-def unexplained_variance(found_RC: Tensor, wanted_RC: Tensor) -> Tensor:
-    """Mean square error of every feature as a share of its variance, the mean over features."""
-    variance = wanted_RC.var(0, unbiased=False).clamp(min=SMALLEST)
-    return ((found_RC - wanted_RC).square().mean(0) / variance).mean()
+def variance_by_kind(wanted_RC: Tensor, kinds_C: Tensor) -> Tensor:
+    """What square errors of every column are divided by: the mean variance of the columns of its
+    kind, or its own where it has none (kind -1), [C]."""
+    variance = wanted_RC.var(0, unbiased=False)
+    found = variance.clamp(min=SMALLEST)
+    for kind in range(int(kinds_C.max()) + 1):
+        same = kinds_C == kind
+        found = torch.where(same, variance[same].mean().clamp(min=CONSTANT), found)
+    return found
 
 
 def explained_variance(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.team import TeamMAC
-from omg.functional import explained_variance
+from omg.functional import explained_variance, variance_by_kind
 from omg.learners.base import Metrics, Optimisers, descend_model
 from omg.learners.pretrained import POLICY_ONLY, find_weights, model_folder, without_mac
 from omg.modules.kernels.optimiser import FastAdam
@@ -97,11 +97,11 @@ class PriorTraining:
     def step(self, played: Trajectories) -> Metrics:
         """One update on a batch of episodes."""
         encoded, seats, alive = self._encoded(played)
+        variance = None
+        if self._config.prior_measure == "variance":
+            variance = variance_by_kind(encoded, self._model.source.kinds)
         terms = self._model.vae.loss(
-            encoded,
-            self._config.prior_kl_weight,
-            self._generator,
-            relative=self._config.prior_measure == "variance",
+            encoded, self._config.prior_kl_weight, self._generator, variance
         )
         learned = descend_model(terms, self._optimiser)
         some = slice(None, None, max(1, len(encoded) // SAMPLED))

@@ -7,8 +7,10 @@ import torch
 
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
-from omg.functional import explained_variance, unexplained_variance
+from omg.envs.battle import BattleEnv
+from omg.functional import explained_variance, variance_by_kind
 from omg.learners.prior_training import check_accuracy
+from omg.modules.opponent_models.base import SubgoalSource
 from omg.modules.opponent_models.omg_am import PriorVAE
 from omg.types import OmgError
 
@@ -75,23 +77,39 @@ def test_those_who_have_left_and_features_that_never_change_do_not_count() -> No
     assert float(explained_variance(nothing_varies, nothing_varies)) == 1.0
 
 
-def test_errors_count_by_the_variance_of_their_feature() -> None:
-    wanted = torch.tensor([[0.0, 0.0], [1.0, 4.0]])  # variances 1/4 and 4
-    found = wanted + torch.tensor([[0.5, 0.0], [0.0, 2.0]])
-    # Mean squares 1/8 and 2, as shares of the variances 1/2 and 1/2.
-    assert float(unexplained_variance(found, wanted)) == pytest.approx(0.5)
+def test_errors_are_divided_by_the_variance_of_their_kind() -> None:
+    # Two units with two features each, and two columns of nobody.
+    rows = [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [1.0, 0.2, 2.0, 0.4, 4.0, 0.1]]
+    kinds = torch.tensor([0, 1, 0, 1, -1, -1])
+    first, second = (0.25 + 1.0) / 2, (0.01 + 0.04) / 2
+    expected = torch.tensor([first, second, first, second, 4.0, 0.01])  # the last: not below .01
+    torch.testing.assert_close(variance_by_kind(torch.tensor(rows), kinds), expected)
+    assert (variance_by_kind(torch.zeros(3, 6), kinds) > 0).all()
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_every_column_knows_which_of_an_agents_features_it_is(whole: bool) -> None:
+    spec = BattleEnv(args={"map_name": "3m"}, n_copies=1).spec
+    source = SubgoalSource(spec, whole=whole)
+    state = torch.full((1, spec.state_dim), -1.0)
+    for block in spec.agent_features:
+        state[0, list(block)] = torch.arange(len(block)).float()
+    for seat in range(spec.n_agents):
+        assert torch.equal(source(state, torch.tensor([seat]))[0].long(), source.kinds)
+
+
+@pytest.mark.long
 def test_a_prior_trained_by_variance_learns_where_units_stand_although_health_varies_more() -> None:
-    wanted = places(600, 3) * torch.tensor([1.0, 4.0])
+    wanted = places(600, 3) * torch.tensor([1.0, 2.0])
     wanted[..., 0] = (wanted[..., 0] > 0.5).float()
     explained = []
-    for relative in (False, True):
+    kinds = torch.tensor([0, 1] * 3)
+    for variance in (None, variance_by_kind(wanted.flatten(1), kinds)):
         torch.manual_seed(1)
         vae, generator = PriorVAE(6, 32, 8), torch.Generator().manual_seed(0)
         optimiser = torch.optim.Adam(vae.parameters(), lr=0.003)
-        for _ in range(300):
-            terms = vae.loss(wanted.flatten(1), 1e-3, generator, relative=relative)
+        for _ in range(500):
+            terms = vae.loss(wanted.flatten(1), 1e-3, generator, variance)
             optimiser.zero_grad()
             terms["am_loss"].backward()
             optimiser.step()

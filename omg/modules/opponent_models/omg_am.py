@@ -10,13 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from omg.config.schema import Config
-from omg.functional import (
-    Packing,
-    gaussian_kl,
-    hit_ratio,
-    sample_gaussian,
-    unexplained_variance,
-)
+from omg.functional import Packing, gaussian_kl, hit_ratio, sample_gaussian
 from omg.modules.opponent_models.base import HistoryModel, Inferred, ModelRows, SubgoalSource
 from omg.types import EnvSpec, IntArray
 
@@ -58,18 +52,20 @@ class PriorVAE(nn.Module):
         return out
 
     def loss(
-        self, state: Tensor, kl_weight: float, generator: torch.Generator, *, relative: bool = False
+        self,
+        state: Tensor,
+        kl_weight: float,
+        generator: torch.Generator,
+        variance: Tensor | None = None,
     ) -> Mapping[str, Tensor]:
-        """Reconstruction (mean square; `relative`: as a share of every feature's variance) +
-        weight · KL to N(0, 1)."""
+        """Reconstruction (mean square, as shares of `variance` where it is given, [C]) + weight ·
+        KL to N(0, 1)."""
         mean, log_var = self.encode(state)
         decoded = self.decode(sample_gaussian(mean, log_var, generator))
         zeros = torch.zeros_like(mean)
         kl = gaussian_kl(mean, log_var, zeros, zeros).mean()
-        if relative:
-            recon = unexplained_variance(decoded, state)
-        else:
-            recon = (decoded - state).square().mean()
+        error = (decoded - state).square()
+        recon = (error if variance is None else error / variance).mean()
         return {"am_loss": recon + kl_weight * kl, "prior_recon": recon, "prior_kl": kl}
 
 
