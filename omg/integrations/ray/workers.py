@@ -156,19 +156,19 @@ class RayPlace:
     """Workers sit on a bench of the cluster, each as an actor."""
 
     def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+        self.bench = bench
         self._left = False
         bench.enter()
 
     def launch(self, *, number: int, start: int, order: WorkerOrder) -> WorkerHandle:
-        ray = self._bench.ray
+        ray = self.bench.ray
         actor = (
             ray.remote(Relay)
             .options(
                 num_cpus=0,  # the seat has them
                 max_restarts=0,
                 max_task_retries=0,
-                scheduling_strategy=self._bench.seat(number),
+                scheduling_strategy=self.bench.seat(number),
             )
             .remote(number=number, order=order, folder=os.getcwd(), environ=_told())
         )
@@ -177,7 +177,7 @@ class RayPlace:
     def release(self) -> None:
         if not self._left:
             self._left = True
-            self._bench.leave()
+            self.bench.leave()
 
 
 def _told() -> dict[str, str]:
