@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv
 from omg.envs.spawned import CLOSE_SECONDS, SHOWN_LINES, SpawnedProcess, prepare_child
-from omg.envs.worker_arrays import SharedArrays
+from omg.envs.worker_arrays import SharedArrays, WorkerArrays
+from omg.envs.worker_socket import Door, Visitor
 from omg.types import (
     BoolArray,
     EnvSpec,
@@ -53,7 +54,8 @@ class Host:
     def __init__(self, order: WorkerOrder) -> None:
         self._order = order
         self._env: BatchedEnv
-        self._arrays: SharedArrays
+        self._arrays: WorkerArrays
+        self._door: Door
 
     def start(self, _: None) -> tuple[EnvSpec, bool]:
         """Make the environment."""
@@ -66,6 +68,16 @@ class Host:
     def attach(self, name: str) -> None:
         """Open the shared memory."""
         self._arrays = SharedArrays(self._env.spec, self._order.n_copies, name=name)
+
+    def listen(self, place: tuple[str, bytes]) -> tuple[str, int]:
+        """Open a door at an address of this machine; further commands come from there."""
+        self._arrays = WorkerArrays(self._env.spec, self._order.n_copies)
+        self._door = Door(*place)
+        return self._door.address
+
+    def visitor(self) -> Visitor:
+        """Who has come to the door."""
+        return self._door.open(self._arrays)
 
     def reset(self, seed: int) -> None:
         self._show(self._env.reset(seed))
@@ -135,7 +147,7 @@ def _present(view: Observation | TimeStep | FinalObservation) -> BoolArray | boo
     return True if view.alive is None else view.alive
 
 
-def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -> None:
+def run_worker(connection: Connection | Visitor, faults: Connection, order: WorkerOrder) -> None:
     """Serve commands until the pipe closes or a command fails."""
     prepare_child(faults)
     host = Host(order)
@@ -146,6 +158,8 @@ def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -
             connection.send(answer)
             if answer[0] == "failed":
                 return
+            if command == "listen":
+                connection = host.visitor()
             command, argument = connection.recv()
     except (EOFError, OSError):
         return
@@ -174,7 +188,7 @@ def _carry_out(host: Host, command: str, argument: Any) -> tuple[Any, ...]:
 ADVICE = (
     "Correct the environment, or set on_worker_failure=restart to drop such episodes and go on."
 )
-DOING = {"reset_at": "reset", "attach": "start"}
+DOING = {"reset_at": "reset", "attach": "start", "listen": "start"}
 
 
 class WorkerFailedError(RunFailedError):
@@ -226,7 +240,7 @@ class Worker:
         The memory loses its name as soon as both sides have it, so that nothing is left behind
         however the processes end.
         """
-        answer = self.outcome("start", self._ready_by)
+        answer = self.started()
         if isinstance(answer, OmgError):
             return answer
         self.arrays = SharedArrays(answer[0], self._order.n_copies)
@@ -236,6 +250,15 @@ class Worker:
         finally:
             self.arrays.unlink()
         return attached if isinstance(attached, OmgError) else answer
+
+    def started(self) -> Any:
+        """Wait for the environment only; outcome: spec and exactness."""
+        return self.outcome("start", self._ready_by)
+
+    def opened(self, host: str, key: bytes) -> Any:
+        """Have it take its further commands from a socket; outcome: the address."""
+        self.send("listen", (host, key))
+        return self.outcome("listen", self._ready_by)
 
     def send(self, command: str, argument: Any) -> None:
         """Ask for something; if the worker is gone, `outcome` will tell."""

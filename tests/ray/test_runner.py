@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import operator
 import os
@@ -181,6 +182,21 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def kill_the_game(game: int) -> None:
+    os.kill(game, signal.SIGKILL)
+
+
+def kill_the_actor(game: int) -> None:
+    os.kill(parent_of(game), signal.SIGKILL)
+    wait_until_gone(game)
+
+
+def freeze_both(game: int) -> None:
+    """As a machine that is lost without a word."""
+    for pid in (parent_of(game), game):
+        os.kill(pid, signal.SIGSTOP)
+
+
 def test_a_lost_actor_is_replaced_and_only_its_copies_are_dropped(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,18 +205,17 @@ def test_a_lost_actor_is_replaced_and_only_its_copies_are_dropped(
     with actors(on_failure="restart", timeout=4.0, start_timeout=60.0) as env:
         env.reset(SEED)
         reference.reset(SEED)
-        for episode, (whom, how, words) in enumerate(
+        for episode, (hit, words) in enumerate(
             [
-                ("game", signal.SIGKILL, "killed by SIGKILL"),
-                ("actor", signal.SIGKILL, "lost with its Ray actor"),
-                ("actor", signal.SIGSTOP, "did not answer"),
+                (kill_the_game, "killed by SIGKILL"),
+                (kill_the_actor, "lost with its Ray actor"),
+                (freeze_both, "nor did its Ray actor"),
             ],
             start=1,
         ):
             assert env.step(stay(env)).dropped.size == reference.step(stay(env)).dropped.size == 0
             game = env.worker_pids[1]
-            hit = game if whom == "game" else parent_of(game)
-            os.kill(hit, how)
+            hit(game)
             with caplog.at_level(logging.WARNING):
                 step, expected = env.step(stay(env)), reference.step(stay(env))
             assert words in caplog.text
@@ -210,7 +225,8 @@ def test_a_lost_actor_is_replaced_and_only_its_copies_are_dropped(
             beginning = counters()(n_copies=4, first_copy=0)
             following = beginning.reset_at(SEED, [0, 0, episode, episode])
             np.testing.assert_array_equal(step.state[2:], following.state[2:])
-            wait_until_gone(hit)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(game, signal.SIGCONT)
             wait_until_gone(game)
         assert env.restarts == 3
 

@@ -1,35 +1,37 @@
-"""Workers of an environment as Ray actors: what `WorkerVectorEnv` asks goes through actor calls.
+"""Workers of an environment as Ray actors, on any machine of a cluster.
 
-An actor keeps its games in a process of its own, as runner=parallel does. So a game that raises,
-dies or hangs is noticed, described and ended in the same way, with whatever it started.
+An actor starts the process of its games as runner=parallel does, watches it and ends it with
+whatever it started. Commands and answers go past the actor, through a socket: a call through Ray
+costs about as much as a step of a fast game.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import time
 from collections.abc import Mapping
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
+from omg.envs.spawned import CLOSE_SECONDS
 from omg.envs.worker_arrays import WorkerArrays
 from omg.envs.worker_place import WorkerHandle
 from omg.envs.worker_process import Worker, WorkerFailedError, WorkerOrder, failure_of
+from omg.envs.worker_socket import SHOWING, visit
 from omg.integrations.ray.bench import Bench
 from omg.types import OmgError
 
-# How much longer than its games an actor may be silent: its machine may be lost.
+# How long an actor may take to say what has become of its games: its machine may be lost.
 RELAY_SECONDS = 10.0
 # How long Ray may take to start the process of an actor.
 PROCESS_SECONDS = 60.0
-# What changes the arrays; `step` shows rewards and ends besides.
-SHOWING = frozenset({"reset", "reset_at", "restart", "restore", "step"})
 
 
-class Relay:
-    """The actor: one worker process, its commands and its answers."""
+class Warden:
+    """The actor: it looks after the process of the games."""
 
     def __init__(
         self, *, number: int, order: WorkerOrder, folder: str, environ: Mapping[str, str]
@@ -37,119 +39,140 @@ class Relay:
         os.environ.update(environ)
         with contextlib.suppress(OSError):  # the user's own games lie there, if it can be seen
             os.chdir(folder)
-        self._timeout = order.timeout
         self._worker = Worker(number=number, start=0, order=order)
 
-    def welcome(self) -> tuple[Any, ...]:
-        """Spec, exactness of snapshots, and the process id of the games."""
-        answer = self._worker.welcome()
+    def welcome(self, key: bytes) -> tuple[Any, ...]:
+        """Spec, exactness of snapshots, process id of the games, and where they listen."""
+        from ray.util import get_node_ip_address
+
+        answer = self._worker.started()
         if not isinstance(answer, OmgError):
-            answer = (*answer, self._worker.pid)
-        return self._packed("start", answer)
+            address = self._worker.opened(get_node_ip_address(), key)
+            failed = isinstance(address, OmgError)
+            answer = address if failed else (*answer, self._worker.pid, address)
+        return _packed(answer)
 
-    def carry_out(self, command: str, argument: Any, actions: bytes | None) -> tuple[Any, ...]:
-        """The answer to a command, and the arrays if it changes them."""
-        worker = self._worker
-        if actions is not None:
-            wanted = worker.arrays["actions"]
-            wanted[...] = np.frombuffer(actions, wanted.dtype).reshape(wanted.shape)
-        worker.send(command, argument)
-        return self._packed(command, worker.outcome(command, time.monotonic() + self._timeout))
+    def explain(self, command: str) -> tuple[Any, ...]:
+        """Why the games do not answer; they are ended."""
+        return _packed(self._worker.outcome(command, time.monotonic() + 1.0))
 
-    def close(self) -> None:
-        """End the games in good order."""
-        self._worker.end(grace=self._timeout)
+    def close(self, grace: float) -> None:
+        """Wait until the games have ended, or end them."""
+        self._worker.end(grace=grace)
 
-    def _packed(self, command: str, answer: Any) -> tuple[Any, ...]:
-        if isinstance(answer, WorkerFailedError):
-            return "failed", answer.summary, answer.traceback
-        if isinstance(answer, OmgError):
-            return "refused", str(answer)
-        if command not in SHOWING:
-            return "done", answer, None
-        ended = command == "step" and answer[0] > 0
-        return "done", answer, self._worker.arrays.packed(with_ends=ended)
+
+def _packed(answer: Any) -> tuple[Any, ...]:
+    if isinstance(answer, WorkerFailedError):
+        return "lost", answer.summary, answer.traceback
+    return ("refused", str(answer)) if isinstance(answer, OmgError) else ("done", answer)
 
 
 class ActorWorker:
-    """The driver's end of an actor."""
+    """The driver's end of an actor and of its games' socket."""
 
-    def __init__(self, ray: Any, actor: Any, *, number: int, start: int, order: WorkerOrder):
+    def __init__(
+        self, ray: Any, actor: Any, *, number: int, start: int, order: WorkerOrder
+    ) -> None:
         self.start, self.stop = start, start + order.n_copies
         self.arrays: WorkerArrays
         self.pid = 0
         self._ray, self._actor, self._number, self._order = ray, actor, number, order
         self._owner, self._ended = os.getpid(), False
-        self._asked = actor.welcome.remote()
+        self._connection: Connection | None = None
         self._closing: Any = None
+        self._key = secrets.token_bytes(32)
+        self._welcome = actor.welcome.remote(self._key)
         self._ready_by = time.monotonic() + order.start_timeout + PROCESS_SECONDS
 
     def welcome(self) -> Any:
-        answer = self.outcome("start", self._ready_by)
+        patience = max(self._ready_by - time.monotonic(), 0.0)
+        answer = self._from_actor("start", self._welcome, patience)
         if isinstance(answer, OmgError):
             return answer
-        spec, exact, self.pid = answer
+        spec, exact, self.pid, address = answer
         self.arrays = WorkerArrays(spec, self._order.n_copies)
+        try:
+            self._connection = visit(address, self._key)
+        except (OSError, EOFError, AuthenticationError) as error:
+            self.end(grace=0.0)
+            where = f"{address[0]}, port {address[1]}"
+            return self._failure("start", f"cannot be reached at {where}: {error}", "")
         return spec, exact
 
     def send(self, command: str, argument: Any) -> None:
-        actions = self.arrays["actions"].tobytes() if command == "step" else None
-        self._asked = self._actor.carry_out.remote(command, argument, actions)
+        if command == "step":
+            argument = self.arrays["actions"].tobytes()
+        with contextlib.suppress(OSError):
+            if self._connection is not None:
+                self._connection.send((command, argument))
 
     def outcome(self, command: str, deadline: float) -> Any:
-        exceptions = self._ray.exceptions
-        patience = max(deadline + RELAY_SECONDS - time.monotonic(), 0.0)
         try:
-            answer = self._ray.get(self._asked, timeout=patience)
-        except exceptions.GetTimeoutError:
-            self.end(grace=0.0)
-            return self._failure(command, f"did not answer in {patience:.0f} more seconds", "")
-        except exceptions.RayError as error:
-            self.end(grace=0.0)
-            return self._failure(command, "was lost with its Ray actor", str(error))
+            if self._connection is None:
+                raise EOFError
+            if not self._connection.poll(max(deadline - time.monotonic(), 0.0)):
+                return self._explained(command)
+            answer = self._connection.recv()
+        except (EOFError, OSError):
+            return self._explained(command)
         if answer[0] == "failed":
-            return self._told(answer[1], answer[2])
+            self.end(grace=CLOSE_SECONDS)
+            return self._failure(command, f"raised {answer[1]}", answer[2])
         if answer[0] == "refused":
             return OmgError(answer[1])
-        if answer[2] is not None:
+        if command in SHOWING:
             self.arrays.unpack(answer[2])
-        return _own(answer[1])
+        return answer[1]
 
     def hang_up(self) -> None:
+        if os.getpid() == self._owner and self._connection is not None:
+            self._connection.close()
         if self._usable():
-            self._closing = self._actor.close.remote()
+            self._closing = self._actor.close.remote(CLOSE_SECONDS)
 
     def end(self, *, grace: float) -> None:
-        if self._ended or not self._usable():
+        if self._ended or os.getpid() != self._owner:
             return
         self._ended = True
         try:
-            if grace > 0 and self._closing is not None:
-                self._ray.wait([self._closing], timeout=grace)
+            if self._connection is not None:
+                self._connection.close()
+            if grace > 0 and self._usable():
+                self._ray.wait([self._closing or self._actor.close.remote(grace)], timeout=grace)
         finally:
-            self._ray.kill(self._actor)
+            if self._usable():
+                self._ray.kill(self._actor)
 
     def _usable(self) -> bool:
         """Not in a forked child, nor after Ray has ended and its actors with it."""
         return os.getpid() == self._owner and bool(self._ray.is_initialized())
 
+    def _explained(self, command: str) -> Any:
+        """What the actor says of games that do not answer."""
+        answer = self._from_actor(command, self._actor.explain.remote(command), RELAY_SECONDS)
+        self.end(grace=0.0)
+        return answer
+
+    def _from_actor(self, command: str, asked: Any, patience: float) -> Any:
+        exceptions = self._ray.exceptions
+        try:
+            answer = self._ray.get(asked, timeout=patience)
+        except exceptions.GetTimeoutError:
+            self.end(grace=0.0)
+            return self._failure(command, "did not answer, nor did its Ray actor", "")
+        except exceptions.RayError as error:
+            self.end(grace=0.0)
+            return self._failure(command, "was lost with its Ray actor", str(error))
+        if answer[0] == "lost":
+            self.end(grace=0.0)
+            copies = range(self._order.first_copy, self._order.first_copy + self._order.n_copies)
+            return WorkerFailedError(
+                worker=self._number, copies=copies, summary=answer[1], traceback=answer[2]
+            )
+        return OmgError(answer[1]) if answer[0] == "refused" else answer[1]
+
     def _failure(self, command: str, what: str, traceback: str) -> WorkerFailedError:
         return failure_of(self._number, self._order, command, what=what, traceback=traceback)
-
-    def _told(self, summary: str, traceback: str) -> WorkerFailedError:
-        copies = range(self._order.first_copy, self._order.first_copy + self._order.n_copies)
-        return WorkerFailedError(
-            worker=self._number, copies=copies, summary=summary, traceback=traceback
-        )
-
-
-def _own(value: Any) -> Any:
-    """Ray hands out arrays that cannot be written to."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, dict):
-        return {key: _own(inner) for key, inner in value.items()}
-    return value
 
 
 class RayPlace:
@@ -163,7 +186,7 @@ class RayPlace:
     def launch(self, *, number: int, start: int, order: WorkerOrder) -> WorkerHandle:
         ray = self.bench.ray
         actor = (
-            ray.remote(Relay)
+            ray.remote(Warden)
             .options(
                 num_cpus=0,  # the seat has them
                 max_restarts=0,
