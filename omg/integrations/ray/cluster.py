@@ -134,7 +134,6 @@ def _start(ray: Any, cpus: float | None, folder: Path) -> str:
             include_dashboard=False,
             object_store_memory=OBJECT_STORE,
             _temp_dir=str(folder),
-            _node_ip_address="127.0.0.1",  # nobody else is to send it work
             **_QUIET,
         )
     except Exception as error:
