@@ -81,7 +81,7 @@ class SweepDisplay:
         )
         table.add_column("", no_wrap=True)
         rank = {"running": 0, "failed": 1, "stopped": 2, "finished": 2, "waiting": 3}
-        order = sorted(reversed(trials), key=lambda trial: rank.get(_status(trial), 2))
+        order = sorted(trials[::-1], key=lambda trial: rank.get(_status(trial), 2))
         for trial in order[:ROWS]:
             result = trial.last_result or {}
             table.add_row(
@@ -95,7 +95,7 @@ class SweepDisplay:
         return table
 
 
-class SweepProgress(Callback):  # type: ignore[misc]
+class SweepProgress(Callback):
     """Tells the display, and notes which runs a scheduler stopped."""
 
     def __init__(self, out: str, metric: str) -> None:
@@ -118,29 +118,33 @@ class SweepProgress(Callback):  # type: ignore[misc]
             display.happened("lost", trial, "its worker or node is gone; it will be continued")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._note(trial, "failed", "its worker died too often")
         if display := self._display():
             display.happened("failed", trial, "too often; --resume tries again")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        out, name = Path(self._out), trial.config["name"]
         result: Mapping[str, Any] = trial.last_result or {}
         status = str(result.get("status", ""))
         if status not in ("finished", "failed"):
             status = "stopped"
-            mark = {**read_mark(out, name), "status": status}
-            mark_path(out, name).parent.mkdir(parents=True, exist_ok=True)
-            write_text(mark_path(out, name), json.dumps(mark) + "\n")
+            self._note(trial, status)
         if display := self._display():
             told = f"{self._metric} {_value(result.get(self._metric))} at step "
             told += f"{result.get('t_env', 0):,}"
             display.happened(status, trial, result.get("note") or told)
 
+    def _note(self, trial: Any, status: str, note: str = "") -> None:
+        path = mark_path(Path(self._out), trial.config["name"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mark = {**read_mark(Path(self._out), trial.config["name"]), "status": status, "note": note}
+        write_text(path, json.dumps(mark) + "\n")
+
 
 def _status(trial: Any) -> str:
     known = (trial.last_result or {}).get("status", "")
     if trial.status == "TERMINATED":
-        return known if known in ("finished", "failed") else "stopped"
-    return STATUS.get(trial.status, trial.status.lower())
+        return str(known) if known in ("finished", "failed") else "stopped"
+    return STATUS.get(trial.status, str(trial.status).lower())
 
 
 def _short(value: Any) -> str:

@@ -155,6 +155,11 @@ def open_study(plan: SweepPlan) -> Any:
     )
 
 
+def trial_name(trial: Any) -> str:
+    """Tune calls a trial as we call the run."""
+    return str(trial.config["name"])
+
+
 def trial_config(
     plan: SweepPlan, settings: Mapping[str, Any], number: int, seed: int
 ) -> dict[str, Any]:

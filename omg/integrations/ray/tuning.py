@@ -24,7 +24,6 @@ SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": SNAPSHOT,
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    "TUNE_MAX_PENDING_TRIALS_PG": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
 }
@@ -52,20 +51,20 @@ def run_sweep(
             with connected(address=address, cpus=jobs) as connection:
                 check_nodes(connection, plan.out)
                 _check_room(plan, connection, cpus)
+                slots = max(1, int(connection.cpus() / cpus))
+                os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(slots)
                 _tune(plan, total=total, cpus=cpus, resume=resume, quiet=quiet)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(continue_words(plan)) from None
         finally:
             stop_orphans(plan.out / "logs")
-    found = outcomes(plan)
-    if any(run.status in ("waiting", "running") for one in found for run in one.runs):
-        if _ended_early(plan):
-            raise KeyboardInterrupt(continue_words(plan))
-    return found
+    if _ended_early(plan):
+        raise KeyboardInterrupt(continue_words(plan))
+    return outcomes(plan)
 
 
 def _ended_early(plan: SweepPlan) -> bool:
-    """Whether runs are left to do; those that Tune gave up are noted as failed."""
+    """Whether runs are left to do, as after Ctrl-C; those that Tune gave up count as failed."""
     names = [plan.run_name(*plan.place(index)) for index in range(plan.runs)]
     return any(not read_mark(plan.out, name).get("status") for name in names)
 
@@ -129,7 +128,12 @@ def _tune(plan: SweepPlan, *, total: int, cpus: float, resume: bool, quiet: bool
 
     from omg.integrations.ray.progress import SweepDisplay, SweepProgress
     from omg.integrations.ray.schedulers import scheduler_of
-    from omg.integrations.ray.search import OptunaPlannedSearch, PlannedSearch, open_study
+    from omg.integrations.ray.search import (
+        OptunaPlannedSearch,
+        PlannedSearch,
+        open_study,
+        trial_name,
+    )
     from omg.integrations.ray.trial import RunTrial
 
     resources = {"cpu": cpus, **({"gpu": plan.spec.gpus} if plan.spec.gpus else {})}
@@ -149,6 +153,8 @@ def _tune(plan: SweepPlan, *, total: int, cpus: float, resume: bool, quiet: bool
                 scheduler=scheduler_of(plan, total),
                 num_samples=plan.runs,
                 reuse_actors=True,
+                trial_name_creator=trial_name,
+                trial_dirname_creator=trial_name,
             ),
             run_config=tune.RunConfig(
                 name=TUNE,

@@ -80,9 +80,7 @@ class Outcome:
 
 def outcomes(plan: SweepPlan, chosen: Sequence[Mapping[str, Any]] | None = None) -> list[Outcome]:
     """Every configuration that is known by now, in the order of their numbers."""
-    known = list(plan.configurations if chosen is None else chosen)
-    if not known:
-        known = read_chosen(plan.out)
+    known = (plan.configurations or read_chosen(plan.out)) if chosen is None else chosen
     runs: dict[int, list[RunOutcome]] = {}
     for index in range(plan.runs):
         number, seed = plan.place(index)
