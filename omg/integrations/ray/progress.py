@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import Counter
@@ -15,9 +14,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from omg.storage.files import write_text
 from omg.studies.display import duration
-from omg.studies.sweep.outcome import mark_path, read_mark
+from omg.studies.sweep.marks import write_mark
 from omg.studies.sweep.plan import SweepPlan
 
 ROWS = 24  # of the live table
@@ -81,7 +79,8 @@ class SweepDisplay:
         )
         table.add_column("", no_wrap=True)
         rank = {"running": 0, "failed": 1, "stopped": 2, "finished": 2, "waiting": 3}
-        order = sorted(trials[::-1], key=lambda trial: rank.get(_status(trial), 2))
+        newest = [trials[i] for i in range(len(trials) - 1, -1, -1)]
+        order = sorted(newest, key=lambda trial: rank.get(_status(trial), 2))
         for trial in order[:ROWS]:
             result = trial.last_result or {}
             table.add_row(
@@ -134,10 +133,7 @@ class SweepProgress(Callback):
             display.happened(status, trial, result.get("note") or told)
 
     def _note(self, trial: Any, status: str, note: str = "") -> None:
-        path = mark_path(Path(self._out), trial.config["name"])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mark = {**read_mark(Path(self._out), trial.config["name"]), "status": status, "note": note}
-        write_text(path, json.dumps(mark) + "\n")
+        write_mark(Path(self._out), trial.config["name"], status=status, note=note)
 
 
 def _status(trial: Any) -> str:

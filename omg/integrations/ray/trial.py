@@ -14,13 +14,11 @@ from typing import Any
 
 from ray import tune
 
-from omg.experiment.fork import copy_state, fork_run
 from omg.experiment.output import read_metrics
-from omg.storage.files import RunFolder, write_text
 from omg.storage.locks import try_lock
 from omg.studies.process import Child, log_path, start
 from omg.studies.steps import Step, to_words
-from omg.studies.sweep.outcome import mark_path, read_mark
+from omg.studies.sweep.marks import mark_path, read_mark, write_mark
 from omg.types import RunFailedError
 
 PROGRAM = (sys.executable, "-m", "omg.integrations.ray.child")
@@ -46,7 +44,7 @@ class RunTrial(tune.Trainable):
     def _begin(self, config: Mapping[str, Any]) -> None:
         self._out, self._name = Path(config["out"]), str(config["name"])
         self._settings = dict(config["settings"])
-        self._folder = RunFolder(self._out / "runs" / self._name)
+        self._folder = self._out / "runs" / self._name
         self._words = [*config["words"], *to_words(self._settings), *config["place"]]
         self._metric = str(config["metric"])
         self._seen = 0
@@ -83,18 +81,18 @@ class RunTrial(tune.Trainable):
     def _start(self) -> None:
         self._wait_for_predecessor()
         words = ["train", *self._words]
-        fresh = not self._folder.resume_steps()
-        if fresh and self._folder.path.exists():
-            shutil.rmtree(self._folder.path)
+        fresh = not self._states()
+        if fresh and self._folder.exists():
+            shutil.rmtree(self._folder)
         elif not fresh:
-            words = ["train", f"--resume={self._folder.path}"]
+            words = ["train", f"--resume={self._folder}"]
         step = Step(
             key=self._name,
             stage="runs",
             kind="train",
             commands=(tuple(words),),
             settings={},
-            output=self._folder.path,
+            output=self._folder,
         )
         self._child = start(step, words, self._out, program=PROGRAM, append=True)
 
@@ -118,7 +116,7 @@ class RunTrial(tune.Trainable):
     def _tests(self) -> list[dict[str, Any]]:
         """Records of whole tests in the run's metrics."""
         try:
-            records = read_metrics(self._folder.metrics)
+            records = read_metrics(self._folder / "metrics.jsonl")
         except (OSError, UnicodeDecodeError):
             return []
         return [record for record in records if self._metric in record]
@@ -147,16 +145,14 @@ class RunTrial(tune.Trainable):
             "done": done,
         }
 
+    def _states(self) -> list[str]:
+        """Steps with a complete resume state."""
+        with contextlib.suppress(OSError):
+            return [name for name in os.listdir(self._folder / "resume") if name.isdecimal()]
+        return []
+
     def _mark(self, status: str, *, note: str = "", seconds: float = 0.0) -> None:
-        before = read_mark(self._out, self._name)
-        content = {
-            "status": status,
-            "note": note,
-            "seconds": round(seconds + float(before.get("seconds", 0.0)), 1),
-        }
-        path = mark_path(self._out, self._name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps({**before, **content}) + "\n")
+        write_mark(self._out, self._name, status=status, note=note, seconds=seconds)
 
     # --- stopping ----------------------------------------------------------------------------
 
@@ -184,13 +180,15 @@ class RunTrial(tune.Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """A copy of the run's newest state beside the runs; Tune keeps the way to it."""
+        from omg.experiment.fork import copy_state  # needs torch, which other sweeps do without
+
         root = self._out / "states"
         root.mkdir(exist_ok=True)
         number = len(list(root.glob(f"{self._name}-*")))
         target = root / f"{self._name}-{number:04d}"
         pointer: dict[str, Any] = {"name": self._name, "seen": self._seen}
-        if self._folder.resume_steps():
-            pointer |= {"state": str(target), "step": copy_state(self._folder.path, target)}
+        if self._states():
+            pointer |= {"state": str(target), "step": copy_state(self._folder, target)}
         for old in sorted(root.glob(f"{self._name}-*"))[:-3]:
             shutil.rmtree(old, ignore_errors=True)
             old.mkdir()  # its number stays taken
@@ -199,6 +197,8 @@ class RunTrial(tune.Trainable):
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Go on from the state of another run with this one's settings; one's own state lies in
         the run's folder."""
+        from omg.experiment.fork import fork_run
+
         pointer = json.loads(Path(checkpoint, POINTER).read_text(encoding="utf-8"))
         if pointer["name"] == self._name or "state" not in pointer:
             return
@@ -208,18 +208,18 @@ class RunTrial(tune.Trainable):
         self._end()
         self._wait_for_predecessor()
         self._keep_past()
-        fork_run(Path(pointer["state"]), self._folder.path, self._settings)
+        fork_run(Path(pointer["state"]), self._folder, self._settings)
         taken.parent.mkdir(parents=True, exist_ok=True)
-        write_text(taken, pointer["state"])
+        taken.write_text(pointer["state"], encoding="utf-8")
         self._seen = len(self._tests())
 
     def _keep_past(self) -> None:
         """The run as it was before it took over another's state."""
-        if not self._folder.path.exists():
+        if not self._folder.exists():
             return
         past = self._out / "past"
         past.mkdir(exist_ok=True)
         number = len(list(past.glob(f"{self._name}-*")))
         with contextlib.suppress(OSError):
-            shutil.rmtree(self._folder.resume, ignore_errors=True)
-            self._folder.path.rename(past / f"{self._name}-{number}")
+            shutil.rmtree(self._folder / "resume", ignore_errors=True)
+            self._folder.rename(past / f"{self._name}-{number}")

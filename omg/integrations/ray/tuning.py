@@ -14,7 +14,8 @@ from omg.integrations.ray.nodes import check_nodes
 from omg.registry import nearest
 from omg.storage.files import RunFolder
 from omg.studies.process import pipeline_lock, stop_orphans
-from omg.studies.sweep.outcome import Outcome, outcomes, read_mark
+from omg.studies.sweep.marks import read_mark
+from omg.studies.sweep.outcome import Outcome, outcomes
 from omg.studies.sweep.plan import SweepPlan, check_out
 from omg.types import OmgError
 

@@ -17,23 +17,10 @@ from omg.evaluation.statistics import Interval, mean_interval
 from omg.experiment.output import read_metrics
 from omg.experiment.series import Curve, curves_of
 from omg.storage.files import write_text
+from omg.studies.sweep.marks import read_mark
 from omg.studies.sweep.plan import SweepPlan
 
 CHOSEN = "configurations.json"
-
-
-def mark_path(out: Path, name: str) -> Path:
-    """Where it is noted how a run ended."""
-    return out / "trials" / f"{name}.json"
-
-
-def read_mark(out: Path, name: str) -> dict[str, Any]:
-    """How a run ended: `status` is finished, failed or stopped; empty while it goes on."""
-    try:
-        found = json.loads(mark_path(out, name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,11 +91,14 @@ class SweepPlan:
         own = [*to_words(spec.settings), *to_words(settings)]
         return [*named, *own, *([] if seed is None else [f"--seed={seed}"])]
 
-    def run_words(self, settings: Mapping[str, Any], number: int, seed: int) -> list[str]:
-        """The same with the place of the run."""
-        lies = {"local_results_path": str(self.out / "runs")}
-        lies["run_name"] = self.run_name(number, seed)
-        return [*self.words(settings, seed), *to_words(lies)]
+    def full_command(self, settings: Mapping[str, Any], number: int, seed: int) -> str:
+        """With the place of the run: what the sweep does for it."""
+        lies = {
+            "local_results_path": str(self.out / "runs"),
+            "run_name": self.run_name(number, seed),
+        }
+        words = [*self.words(settings, seed), *to_words(lies)]
+        return masked(shlex.join(["omg", "train", *words]))
 
     def command(self, settings: Mapping[str, Any], seed: int | None = None) -> str:
         """As a user would type it."""
@@ -141,8 +144,8 @@ def _own_name(key: Any) -> str:
     return f"{ALIASES.get(head, head)}{dot}{rest}"
 
 
-def saved_plan(out: Path) -> SweepPlan:
-    """The sweep whose folder this is."""
+def saved_plan(out: Path, changes: Mapping[str, Any] | None = None) -> SweepPlan:
+    """The sweep whose folder this is; `changes`: to what may differ in a continuation."""
     path = out / FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))["sweep"]
@@ -152,7 +155,7 @@ def saved_plan(out: Path) -> SweepPlan:
         ) from None
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise OmgError(f"{path} is damaged ({error}). Restore it.") from error
-    return make_plan(checked(content, str(path)), out)
+    return make_plan(checked({**content, **(changes or {})}, str(path)), out)
 
 
 def check_out(plan: SweepPlan, *, resume: bool) -> None:
