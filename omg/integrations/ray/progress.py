@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from omg.studies.display import duration
-from omg.studies.sweep.marks import write_mark
+from omg.studies.sweep.marks import LOST, write_mark
 from omg.studies.sweep.plan import SweepPlan
 
 ROWS = 24  # of the live table
@@ -99,6 +99,7 @@ class SweepProgress(Callback):
 
     def __init__(self, out: str, metric: str) -> None:
         self._out, self._metric = out, metric
+        self._begun: dict[str, Any] = {}
 
     def _display(self) -> SweepDisplay | None:
         return _SHOWN.get(self._out)
@@ -108,18 +109,22 @@ class SweepProgress(Callback):
             display.tick(trials)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        if display := self._display():
-            again = (Path(self._out) / "runs" / trial.config["name"]).exists()
-            display.happened("continued" if again else "started", trial)
+        name, settings = trial.config["name"], trial.config["settings"]
+        before, self._begun[name] = self._begun.get(name), settings
+        if (display := self._display()) and before != settings:
+            again = (Path(self._out) / "runs" / name).exists()
+            word = "changed" if before else "continued" if again else "started"
+            display.happened(word, trial)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._begun.pop(trial.config["name"], None)
         if display := self._display():
             display.happened("lost", trial, "its worker or node is gone; it will be continued")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._note(trial, "failed", "its worker died too often")
+        self._note(trial, "failed", LOST)
         if display := self._display():
-            display.happened("failed", trial, "too often; --resume tries again")
+            display.happened("failed", trial, f"{LOST}; --resume tries again")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         result: Mapping[str, Any] = trial.last_result or {}

@@ -14,7 +14,7 @@ from omg.studies.sweep.plan import SweepPlan
 from omg.studies.sweep.space import Dimension
 
 TIME = "t_env"
-IDENTITY = ("name", "place")
+IDENTITY = ("index", "name", "place")
 
 
 def scheduler_of(plan: SweepPlan, total: int) -> Any:

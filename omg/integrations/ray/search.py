@@ -155,9 +155,26 @@ def open_study(plan: SweepPlan) -> Any:
     )
 
 
+def population(plan: SweepPlan) -> dict[str, Any]:
+    """The same for a population as a space of Tune: PBT takes no searcher."""
+    from ray import tune
+
+    members = [
+        trial_config(plan, plan.configurations[number], number, seed)
+        for number, seed in map(plan.place, range(plan.runs))
+    ]
+
+    def of_member(key: str) -> Any:
+        return tune.sample_from(lambda spec: members[spec.config.index][key])
+
+    index = tune.grid_search(list(range(len(members))))
+    return {"index": index, **{key: of_member(key) for key in members[0]}}
+
+
 def trial_name(trial: Any) -> str:
-    """Tune calls a trial as we call the run."""
-    return str(trial.config["name"])
+    """Tune calls a trial as we call the run, where it knows it by then."""
+    name = trial.config["name"]
+    return name if isinstance(name, str) else f"member-{trial.config['index']:03d}"
 
 
 def trial_config(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import shutil
 import tempfile
@@ -14,7 +16,7 @@ from omg.integrations.ray.nodes import check_nodes
 from omg.registry import nearest
 from omg.storage.files import RunFolder
 from omg.studies.process import pipeline_lock, stop_orphans
-from omg.studies.sweep.marks import read_mark
+from omg.studies.sweep.marks import forgive_lost, read_mark
 from omg.studies.sweep.outcome import Outcome, outcomes
 from omg.studies.sweep.plan import SweepPlan, check_out
 from omg.types import OmgError
@@ -45,13 +47,15 @@ def run_sweep(
     cpus = cores_of(plan)
     total = check_metric(plan)
     os.environ.update(SETTINGS)
-    with pipeline_lock(plan.out):
-        plan.write()
+    with pipeline_lock(plan.out, "sweep"):
         stop_orphans(plan.out / "logs")
+        forgive_lost(plan.out)
         try:
             with connected(address=address, cpus=jobs) as connection:
+                _hush()
                 check_nodes(connection, plan.out)
                 _check_room(plan, connection, cpus)
+                plan.write()
                 slots = max(1, int(connection.cpus() / cpus))
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(slots)
                 _tune(plan, total=total, cpus=cpus, resume=resume, quiet=quiet)
@@ -62,6 +66,16 @@ def run_sweep(
     if _ended_early(plan):
         raise KeyboardInterrupt(continue_words(plan))
     return outcomes(plan)
+
+
+def _hush() -> None:
+    """What Ray says of lost workers and nodes, page by page, the display says in a line."""
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    with contextlib.suppress(ImportError):
+        from ray._private import worker
+
+        worker.print_to_stdstream = lambda *data, **options: None
 
 
 def _ended_early(plan: SweepPlan) -> bool:
@@ -133,6 +147,7 @@ def _tune(plan: SweepPlan, *, total: int, cpus: float, resume: bool, quiet: bool
         OptunaPlannedSearch,
         PlannedSearch,
         open_study,
+        population,
         trial_name,
     )
     from omg.integrations.ray.trial import RunTrial
@@ -140,19 +155,21 @@ def _tune(plan: SweepPlan, *, total: int, cpus: float, resume: bool, quiet: bool
     resources = {"cpu": cpus, **({"gpu": plan.spec.gpus} if plan.spec.gpus else {})}
     trainable = tune.with_resources(RunTrial, resources)
     folder = plan.out / TUNE
-    optuna = plan.spec.search_kind() == "optuna"
-    if optuna:
+    searcher = {"optuna": OptunaPlannedSearch}.get(plan.spec.search_kind(), PlannedSearch)
+    if searcher is OptunaPlannedSearch:
         open_study(plan)
+    exchanged = plan.spec.scheduler == "pbt"
     if resume and tune.Tuner.can_restore(str(folder)):
         tuner = tune.Tuner.restore(str(folder), trainable, resume_errored=True)
     else:
         tuner = tune.Tuner(
             trainable,
+            param_space=population(plan) if exchanged else None,
             tune_config=tune.TuneConfig(
                 metric=None,
-                search_alg=(OptunaPlannedSearch if optuna else PlannedSearch)(plan),
+                search_alg=None if exchanged else searcher(plan),
                 scheduler=scheduler_of(plan, total),
-                num_samples=plan.runs,
+                num_samples=1 if exchanged else plan.runs,
                 reuse_actors=True,
                 trial_name_creator=trial_name,
                 trial_dirname_creator=trial_name,

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+LOST = "its worker or node died too often"
+
 
 def mark_path(out: Path, name: str) -> Path:
     """Where it is noted how a run ended."""
@@ -24,12 +26,25 @@ def read_mark(out: Path, name: str) -> dict[str, Any]:
 
 
 def write_mark(out: Path, name: str, *, status: str, note: str = "", seconds: float = 0.0) -> None:
-    """Note an end, or with an empty status only the time that was spent."""
+    """Note an end; without a status only the time that was spent."""
     before = read_mark(out, name)
     spent = round(seconds + float(before.get("seconds", 0.0)), 1)
     path = mark_path(out, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".part-{os.getpid()}")
-    content = {"status": status, "note": note, "seconds": spent}
+    content = {
+        "status": status or before.get("status", ""),
+        "note": note or before.get("note", ""),
+        "seconds": spent,
+    }
     temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
     temporary.replace(path)
+
+
+def forgive_lost(out: Path) -> None:
+    """Runs that were given up because workers died may be tried again."""
+    for path in (out / "trials").glob("*.json"):
+        mark = read_mark(out, path.stem)
+        if mark.get("note") == LOST:
+            content = {**mark, "status": "", "note": ""}
+            path.write_text(json.dumps(content) + "\n", encoding="utf-8")
