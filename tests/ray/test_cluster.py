@@ -176,7 +176,8 @@ def test_a_real_node_with_changed_sources_is_found_and_named(
         [sys.executable, "-c", code, two_nodes.address, str(tmp_path)],
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("The machines have different versions of omg: ")

@@ -22,7 +22,7 @@ from omg.types import OmgError
 JOURNAL = "optuna.log"
 # Ray sets these for its workers; a run is to find them as they are here.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-PASSED = (*THREADS, "OMG_TRUST", "PYTHONPATH")
+PASSED = (*THREADS, "OMG_TRUST")
 
 
 class PlannedSearch(Searcher):
