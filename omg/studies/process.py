@@ -149,12 +149,12 @@ def start(
 
 
 @contextlib.contextmanager
-def pipeline_lock(out: Path) -> Iterator[None]:
-    """Only one pipeline works in a folder."""
+def pipeline_lock(out: Path, what: str = "pipeline") -> Iterator[None]:
+    """Only one pipeline (or sweep) works in a folder."""
     path = out / LOCK
 
     def refusal(owner: str) -> str:
-        return f"A pipeline is at work in {out} ({owner}). Wait for it, or choose another --out."
+        return f"A {what} is at work in {out} ({owner}). Wait for it, or choose another --out."
 
     try:
         out.mkdir(parents=True, exist_ok=True)

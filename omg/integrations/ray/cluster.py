@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -23,6 +24,7 @@ MISSING = "Ray is not installed. Install it: pip install 'omg-marl[ray]'"
 OBJECT_STORE = 128 << 20  # bytes; what we send is small
 # The folder of Ray's sockets must have a short path: that of a socket has 107 bytes at most.
 LONGEST_FOLDER = 40
+PATIENCE = 20.0  # seconds for a cluster to answer at all
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ADDRESS = re.compile(r"auto|local|[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+")
 
@@ -134,7 +136,6 @@ def _start(ray: Any, cpus: float | None, folder: Path) -> str:
             include_dashboard=False,
             object_store_memory=OBJECT_STORE,
             _temp_dir=str(folder),
-            _node_ip_address="127.0.0.1",  # nobody else is to send it work
             **_QUIET,
         )
     except Exception as error:
@@ -147,6 +148,7 @@ def _start(ray: Any, cpus: float | None, folder: Path) -> str:
 
 def _join(ray: Any, address: str) -> str:
     try:
+        _knock(address)
         context = ray.init(address=address, **_QUIET)
     except Exception as error:
         raise RunFailedError(
@@ -154,6 +156,18 @@ def _join(ray: Any, address: str) -> str:
             "Start one with 'ray start --head', or leave --address out."
         ) from error
     return str(context.address_info["gcs_address"])
+
+
+def _knock(address: str) -> None:
+    """Ray waits for minutes where nobody answers; this does not."""
+    from ray._private.services import canonicalize_bootstrap_address
+
+    found = canonicalize_bootstrap_address(address)
+    if found is None:
+        raise ConnectionError("none runs here")
+    host, _, port = str(found).rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE):
+        pass
 
 
 _QUIET: dict[str, Any] = {

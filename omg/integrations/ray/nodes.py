@@ -54,7 +54,7 @@ def check_nodes(connection: Connection, folder: Path | None = None) -> None:
 
 def our_versions() -> dict[str, str]:
     """Of what decides the bits of a result; omg's own sources by their sum."""
-    versions: dict[str, str] = _probe_function()("")[1]
+    versions: dict[str, str] = _probe_function()("", os.getcwd())[1]
     return versions
 
 
@@ -80,7 +80,8 @@ def _ask(
     probe = ray.remote(num_cpus=0, max_retries=2)(_probe_function())
     shown = "" if path is None else os.fspath(path)
     asked = {
-        probe.options(scheduling_strategy=connection.on(node)).remote(shown): node for node in nodes
+        probe.options(scheduling_strategy=connection.on(node)).remote(shown, os.getcwd()): node
+        for node in nodes
     }
     answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE)
     if silent:
@@ -102,36 +103,44 @@ def _ask(
     return answers
 
 
+# Prints the versions that a program started by this machine's Python finds.
+_VERSIONS = """
+import hashlib, importlib.metadata, importlib.util, json, pathlib
+def installed(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+versions, found = {"omg": "", "torch": installed("torch")}, importlib.util.find_spec("omg")
+if found is not None and found.origin:
+    sources = hashlib.sha256()
+    for file in sorted(pathlib.Path(found.origin).parent.rglob("*")):
+        if file.suffix in (".py", ".c", ".h"):
+            sources.update(file.read_bytes())
+    versions["omg"] = f"{installed('omg-marl') or 'unknown'} (sources {sources.hexdigest()[:8]})"
+print(json.dumps(versions))
+"""
+
+
 def _probe_function() -> Any:
-    """The task; made in here, so that it is sent as a whole and needs no omg to be read."""
+    """The task; made in here, so that it is sent as a whole and needs no omg to be read. It asks
+    a new process, as the runs of a sweep are: Ray's workers have the paths of this one as well."""
+    code = _VERSIONS
 
-    def probe(path: str) -> tuple[str, dict[str, str]]:
-        import hashlib
-        import importlib.metadata
-        import importlib.util
+    def probe(path: str, folder: str) -> tuple[str, dict[str, str]]:
+        import json
+        import os
         import pathlib
+        import subprocess
+        import sys
 
-        def installed(name: str) -> str:
-            try:
-                return importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                return ""
-
-        token, versions = "", {"omg": "", "torch": installed("torch")}
-        if path:
-            try:
-                token = pathlib.Path(path).read_text(encoding="utf-8")
-            except OSError:
-                token = ""
-        found = importlib.util.find_spec("omg")
-        if found is not None and found.origin:
-            sources = hashlib.sha256()
-            for file in sorted(pathlib.Path(found.origin).parent.rglob("*")):
-                if file.suffix in (".py", ".c", ".h"):
-                    sources.update(file.read_bytes())
-            own = installed("omg-marl") or "unknown"
-            versions["omg"] = f"{own} (sources {sources.hexdigest()[:8]})"
-        return token, versions
+        try:
+            token = pathlib.Path(path).read_text(encoding="utf-8") if path else ""
+        except OSError:
+            token = ""
+        here = folder if os.path.isdir(folder) else None
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=here)
+        return token, json.loads(said.stdout or "{}")
 
     return probe
 
