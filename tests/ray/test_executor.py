@@ -169,7 +169,7 @@ def test_a_folder_that_a_machine_does_not_see_is_refused_before_anything_runs(
     from omg.integrations.ray import nodes
 
     versions = nodes.our_versions()
-    monkeypatch.setattr(nodes, "_probe_function", lambda: lambda path: ("", versions))
+    monkeypatch.setattr(nodes, "_probe_function", lambda: lambda *told: ("", versions))
     plan = study(tmp_path, "unseen")
     with pytest.raises(
         OmgError, match=r"unseen is not the same folder on .*network disk"
@@ -177,6 +177,19 @@ def test_a_folder_that_a_machine_does_not_see_is_refused_before_anything_runs(
         run_pipeline(plan, executor="ray")
     assert caught.value.exit_code == 2
     assert not (plan.out / "opponents").exists()
+
+
+def test_the_doctor_tells_which_cluster_it_is_and_what_it_has(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    told = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)["checks"]
+    line = next(line for line in told if line["name"] == "cluster")
+    machines = [node for node in ray.nodes() if node["Alive"]]
+    cpus = sum(node["Resources"].get("CPU", 0) for node in machines)
+    counted = f"{len(machines)} machines, {cpus:g} CPUs"
+    assert line["detail"] == f"{cluster.address}: {counted}; --address=auto uses it"
+    assert line["state"] == "ok"
 
 
 def test_a_step_that_no_machine_has_the_cpus_for_is_refused(cluster: Any, tmp_path: Path) -> None:
