@@ -16,8 +16,14 @@ from omg.envs.worker_arrays import WorkerArrays
 
 # What changes the arrays.
 SHOWING = frozenset({"reset", "reset_at", "restart", "restore", "step"})
-# Seconds of silence after which the system asks whether the other machine is there, and how often.
-KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+# When the other machine counts as lost: seconds of silence until the system asks whether it is
+# there, between two questions, how many, and milliseconds for what was sent to arrive.
+PATIENCE = {
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 25_000,
+}
 CONNECT_SECONDS = 20.0
 
 
@@ -80,7 +86,7 @@ def _swift(connection: Connection) -> Connection:
     with socket.socket(fileno=os.dup(connection.fileno())) as wire:
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in KEEPALIVE.items():
+        for name, value in PATIENCE.items():
             if hasattr(socket, name):
                 wire.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return connection

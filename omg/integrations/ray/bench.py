@@ -89,6 +89,7 @@ class SharedConnection:
         self._lock = threading.Lock()
         self._users = 0
         self._open = contextlib.ExitStack()
+        self._checked: set[str] = set()  # addresses of clusters
         self._connection: Connection
 
     def take(self, address: str) -> Connection:
@@ -98,7 +99,9 @@ class SharedConnection:
                 try:
                     with _handlers_kept():
                         self._connection = self._open.enter_context(connected(address=address))
-                    check_nodes(self._connection)
+                    if self._connection.address not in self._checked:
+                        check_nodes(self._connection)
+                        self._checked.add(self._connection.address)
                 except BaseException:
                     self._open.close()
                     raise

@@ -27,15 +27,8 @@ SEEN_SECONDS = 90.0
 ORPHAN_SECONDS = 120.0
 # How old the number of CPUs may be that is counted with.
 COUNT_SECONDS = 2.0
-# Run by the started Python: have the system send SIGTERM when the task that started us is gone,
-# then become the command. A command without its task would write beside the one that follows.
-GUARD = """
-import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 15)
-if os.getppid() != int(sys.argv[1]):
-    sys.exit(130)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
+# The `omg` command that ends with its task: it would write beside the one that follows.
+CHILD = (sys.executable, "-m", "omg.integrations.ray.child")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,9 +174,7 @@ def run_step(order: StepOrder) -> tuple[int, bool]:
     os.environ.update(order.environ)
     _enter(order)
     _wait_for_lock(log_path(order.out, order.step).with_suffix(".pid"))
-    program = [*(order.program or PROGRAM)]
-    if sys.platform == "linux":
-        program = [sys.executable, "-c", GUARD, str(os.getpid()), *program]
+    program = order.program or CHILD
     child = start(order.step, order.words, order.out, program=program, append=order.append)
     code = _wait(child)
     return code, order.step.output.exists()
