@@ -407,7 +407,7 @@ class Config(
         return plain
 
 
-# Names that other code bases use for our keys.
+# Other names of our keys: PyMARL's, and that of a cluster's address in every other command.
 ALIASES = {"agent": "policy_model", "address": "ray_address"}
 # Keys of PyMARL that have no place here, and what stands in their place.
 NOT_TAKEN = {
