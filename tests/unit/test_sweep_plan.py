@@ -76,6 +76,7 @@ def test_the_command_of_a_run_has_exactly_its_settings() -> None:
         (["mixing_embed_dim=grid:8,16"], {"scheduler": "pbt"}, "pbt cannot change mixing_embed"),
         (["lr=uniform:0.1,0.2"], {"scheduler": "pbt", "samples": 2}, "population of 4"),
         (["lr=uniform:0.1,0.2"], {"scheduler": "pbt", "search": "optuna"}, "pbt changes"),
+        (["lr=uniform:0.1,0.2"], {"scheduler": "pbt", "perturb": 500}, "no state to hand on every"),
         (["lr=loguniform:0.1,0.2", "gamma=uniform:0.5,2"], {"search": "optuna"}, "gamma=2"),
     ],
 )
