@@ -1,12 +1,12 @@
 """`python -m benchmarks.sweep`: what `omg sweep` costs over the best that two at a time can do.
 
-The same runs (QMIX on Foraging, one thread each) are trained twice: by `omg sweep` on two cores, and
-by plain `omg train` processes of which two run at any time, the next one starting when one ends.
-Both sides alternate for some rounds; the medians are compared. The wall clock of a sweep is that of
-the whole command: start of Ray, checks, runs, table and page, end of Ray. `begin` is the part before
-the first run starts, which does not grow with the number of runs.
+The same runs (QMIX on Foraging, one thread each) are trained twice: by `omg sweep` on two cores,
+and by plain `omg train` processes, two at any time, the next one starting when one ends. Both sides
+alternate for some rounds; the medians are compared. The wall clock of a sweep is that of the whole
+command: start of Ray, checks, runs, table and page, end of Ray. `begin` is the part before the first
+run starts, which does not grow with the number of runs.
 
-On a machine whose cores are busy with something else both sides are slow, and the ratio says little.
+Where the cores are busy with something else both sides are slow, and the ratio says little.
 """
 
 from __future__ import annotations
