@@ -3,8 +3,8 @@
 The same runs (QMIX on Foraging, one thread each) are trained twice: by `omg sweep` on two cores,
 and by plain `omg train` processes, two at any time, the next one starting when one ends. Both sides
 alternate for some rounds; the medians are compared. The wall clock of a sweep is that of the whole
-command: start of Ray, checks, runs, table and page, end of Ray. `begin` is the part before the first
-run starts, which does not grow with the number of runs.
+command: start of Ray, checks, runs, table and page, end of Ray. `begin` is the part before the
+first run starts, which does not grow with the number of runs.
 
 Where the cores are busy with something else both sides are slow, and the ratio says little.
 """
