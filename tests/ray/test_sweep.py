@@ -20,6 +20,7 @@ from examples.sweep_on_a_small_cluster import (
     SETTINGS,
     differences,
     play,
+    sessions,
     start_sweep,
     training,
     wait_for,
@@ -45,10 +46,6 @@ def short_tmp() -> Iterator[Path]:
 def ended(out: Path) -> list[str]:
     marks = sorted((out / "trials").glob("*.json"))
     return [m.stem for m in marks if read_mark(out, m.stem).get("status") == "finished"]
-
-
-def sessions(out: Path, name: str) -> int:
-    return len(json.loads((out / "runs" / name / "run.json").read_text())["sessions"])
 
 
 def processes_of(*words: str) -> list[str]:
