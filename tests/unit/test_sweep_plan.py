@@ -94,6 +94,7 @@ def test_a_file_holds_what_the_command_line_does_and_the_command_line_wins(tmp_p
         "space:\n  lr: {grid: [0.001, 0.002]}\n  grad_norm_clip: choice:5,10\n"
         "search: grid\n"
     )
+    assert plan_of(options={}, space=str(file)).seeds == (1, 2), "YAML itself reads 1:2 as 62"
     found = plan_of(options={"seeds": "4"}, words=["--gamma=0.8", "lr=grid:0.003"], space=str(file))
     assert found.seeds == (4,)
     assert found.spec.settings == {"t_max": 500, "gamma": 0.8}
