@@ -1,5 +1,6 @@
 """`python -m benchmarks.battle`: how fast battles are, in C and in NumPy; `--scripts`: how often
-scripted soldiers win on every map.
+scripted soldiers win on every map; `--among`: how often a team of one script wins in which one
+soldier plays another, which tells what one of many can gain by knowing the others.
 
 Speed: 256 copies, random available actions; observations, states, masks, rewards and restarts are
 included, choosing the actions is not. CPU seconds of this thread, alternating, so that a busy
@@ -131,16 +132,40 @@ def print_scripts(names: Sequence[str], *, episodes: int) -> None:
         print(f"| {name} | " + " | ".join(cells) + f" | {both.won:.2f} |", flush=True)
 
 
+def print_among(names: Sequence[str], *, episodes: int) -> None:
+    """One soldier, in the first seat or in the middle one, among others of another script."""
+    others = [name for name in SCRIPTS if name != "random"]
+    for name in names:
+        size = make(name, 1).rules.n_allies
+        print(f"{name}: share of {2 * episodes} battles won by {size - 1} of the row's script")
+        print("| others | " + " | ".join(SCRIPTS) + " |")
+        print("|---" * (len(SCRIPTS) + 1) + "|")
+        for script in others:
+            cells = []
+            for own in SCRIPTS:
+                teams = [[script] * size for _ in range(2)]
+                teams[0][0] = teams[1][size // 2] = own
+                found = [
+                    play_scripts(name, team, episodes=episodes, seed=seed).won
+                    for seed, team in enumerate(teams)
+                ]
+                cells.append(f"{sum(found) / 2:.2f}")
+            print(f"| {script} | " + " | ".join(cells) + " |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.battle", description=__doc__)
     parser.add_argument("--maps", nargs="+", choices=BATTLES, help="default: four, or all")
     parser.add_argument("--scripts", action="store_true", help="win rates instead of speed")
+    parser.add_argument("--among", action="store_true", help="one soldier among others; on 8m")
     parser.add_argument("--episodes", type=int, default=512, help="of each win rate")
     parser.add_argument("--copies", type=int, default=COPIES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each speed measurement")
     given = parser.parse_args()
-    if given.scripts:
+    if given.among:
+        print_among(given.maps or ["8m"], episodes=given.episodes)
+    elif given.scripts:
         print_scripts(given.maps or list(BATTLES), episodes=given.episodes)
     else:
         print_speed(

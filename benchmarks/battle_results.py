@@ -19,7 +19,7 @@ from omg.evaluation.curves import band, read_curve
 from omg.experiment.output import read_metrics
 
 ALGORITHMS = ("vdn", "qmix")
-STEPS = {"3m": 150_000, "8m": 200_000, "2s3z": 400_000, "3s_vs_5z": 500_000, "5m_vs_6m": 700_000}
+STEPS = {"3m": 150_000, "8m": 400_000, "2s3z": 400_000, "3s_vs_5z": 400_000, "5m_vs_6m": 400_000}
 # PyMARL's, but for: Adam, more episodes of shorter memory, and exploration that ends sooner.
 WORDS = (
     *("--env-config=battle", "--use_sacred=False", "--use_tensorboard=False", "--quiet"),
@@ -72,7 +72,7 @@ def summary(root: Path, maps: list[str]) -> tuple[list[dict[str, Any]], list[dic
                         "map": name,
                         "algorithm": alg,
                         "seed": run.name[-1],
-                        "last": round(won[-1], 3),
+                        "last_three": round(sum(won[-3:]) / 3, 3),
                         "best": round(max(won), 3),
                         "steps_to_90": steps,
                         "minutes_to_90": round(minutes, 2),

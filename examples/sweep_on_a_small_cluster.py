@@ -11,6 +11,7 @@ without Ray, and their weights are compared bit by bit.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -182,18 +183,24 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+def sessions(out: Path, name: str) -> int:
+    """How often a run was begun or continued; one that starts again begins to count again."""
+    content = json.loads((out / "runs" / name / "run.json").read_text(encoding="utf-8"))
+    return len(content["sessions"])
+
+
 def play(folder: Path, *, nodes: int, runs: int, steps: int) -> list[str]:
     """The whole story; what went wrong."""
-    out, problems = folder / "sweep", []
+    out, problems, lost = folder / "sweep", [], []
     sockets = Path(tempfile.mkdtemp(prefix="omg-ray-example-", dir="/tmp"))
     cluster = small_cluster(nodes, sockets)
     process = None
     try:
         process = start_sweep(out, f"--address={cluster.address}", runs=runs, steps=steps)
-        first = kill_a_worker(out, process)
-        print(f"        the worker of {first} is killed", flush=True)
-        second = remove_a_node(cluster, out, process, first)
-        print(f"        the node of {second} is removed", flush=True)
+        lost.append(kill_a_worker(out, process))
+        print(f"        the worker of {lost[0]} is killed", flush=True)
+        lost.append(remove_a_node(cluster, out, process, lost[0]))
+        print(f"        the node of {lost[1]} is removed", flush=True)
         if process.wait(PATIENCE) != 0:
             problems.append(f"omg sweep ended with exit code {process.returncode}")
     finally:
@@ -205,6 +212,9 @@ def play(folder: Path, *, nodes: int, runs: int, steps: int) -> list[str]:
     undone = [name for name in names if read_mark(out, name).get("status") != "finished"]
     if undone:
         return [*problems, f"not finished: {', '.join(undone)}"]
+    anew = [name for name in lost if sessions(out, name) < 2]
+    if anew:
+        problems.append(f"started again instead of continued: {', '.join(anew)}")
     print(f"All {runs} runs are finished; now each of them alone, without Ray", flush=True)
     different = differences(out, folder / "alone", steps=steps, runs=runs)
     if different:

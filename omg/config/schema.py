@@ -319,6 +319,7 @@ class SubgoalSection(Section):
     subgoal_epsilon_anneal_time: Count
     am_kl_weight: Annotated[Real, Field(ge=0)]
     prior_kl_weight: Annotated[Real, Field(ge=0)]
+    prior_measure: Literal["cells", "variance"]
     prior_min_accuracy: Unit
 
 

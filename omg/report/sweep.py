@@ -124,10 +124,15 @@ def _best(page: SweepPage) -> Html:
         "Best",
         el("p", el("strong", words_of(best.settings)), f": {title.lower()} {score}."),
         el("p", "Train it again:"),
-        el("pre", el("code", best.command)),
+        _command(best.command),
         [note(words) for words in remarks],
         chart,
     )
+
+
+def _command(words: str) -> Html:
+    """A command to copy; long ones break."""
+    return el("pre", el("code", words), style="white-space:pre-wrap;overflow-wrap:anywhere")
 
 
 def _close(rows: Sequence[SweepRow]) -> int:
@@ -185,7 +190,7 @@ def _runs(page: SweepPage) -> Html:
         "runs",
         "Runs",
         el("p", "Searched: ", el("code", " ".join(page.space)), "; every run begins with:"),
-        el("pre", el("code", page.common)),
+        _command(page.common),
         failures,
         stopped,
         details(

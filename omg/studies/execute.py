@@ -293,7 +293,7 @@ class _Executor:
 
 
 def result_of(step: Step) -> dict[str, float]:
-    """The numbers worth telling of a finished run: its last test, and a prior's accuracy."""
+    """The numbers worth telling of a finished run: its last test, and how well a prior decodes."""
     if step.kind != "train":
         return {}
     from omg.experiment.output import read_metrics
@@ -307,7 +307,7 @@ def result_of(step: Step) -> dict[str, float]:
         with contextlib.suppress(OSError, ValueError):
             saved = (step.output / "models" / "last" / "meta.json").read_text(encoding="utf-8")
             latest.update(json.loads(saved))
-        names = {"decoding_accuracy": "prior_accuracy"}
+        names = {"decoding_accuracy": "prior_accuracy", "explained_variance": "prior_explained"}
     else:
         own, team = "test_own_return_mean", "test_return_mean"
         names = {"test_own_return": own} if own in latest else {"test_team_return": team}

@@ -20,6 +20,7 @@ from examples.sweep_on_a_small_cluster import (
     SETTINGS,
     differences,
     play,
+    sessions,
     start_sweep,
     training,
     wait_for,
@@ -31,7 +32,6 @@ from omg.types import OmgError
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
-NAMES = [f"{number:03d}-s{seed}" for number in range(len(RATES)) for seed in (1, 2)]
 
 
 @pytest.fixture
@@ -44,11 +44,8 @@ def short_tmp() -> Iterator[Path]:
 
 
 def ended(out: Path) -> list[str]:
-    return [name for name in NAMES if read_mark(out, name).get("status") == "finished"]
-
-
-def sessions(out: Path, name: str) -> int:
-    return len(json.loads((out / "runs" / name / "run.json").read_text())["sessions"])
+    marks = sorted((out / "trials").glob("*.json"))
+    return [m.stem for m in marks if read_mark(out, m.stem).get("status") == "finished"]
 
 
 def processes_of(*words: str) -> list[str]:
@@ -73,24 +70,25 @@ def gone(*words: str, seconds: float = 30.0) -> bool:
     return True
 
 
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_sweep_that_is_interrupted_and_killed_loses_nothing_and_does_nothing_twice(
-    tmp_path: Path, short_tmp: Path, monkeypatch: pytest.MonkeyPatch
+    jobs: int, tmp_path: Path, short_tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C in the first session leaves no process and no folder; the second is killed; the
     third ends. Weights equal those of the same runs made alone."""
     monkeypatch.setenv("TMPDIR", str(short_tmp))
     out, steps = tmp_path / "sweep", 3000
-    words = {"runs": len(NAMES), "steps": steps}
+    names = [f"{number:03d}-s{s}" for number in range(len(RATES)) for s in range(1, jobs + 1)]
 
-    first = start_sweep(out, "--jobs=2", **words)
-    wait_for("two runs at work", lambda: len(training(out)) == 2, first)
+    first = start_sweep(out, f"--jobs={jobs}", runs=len(names), steps=steps)
+    wait_for("runs at work", lambda: len(training(out)) == jobs, first)
     wait_for("a state", lambda: any((out / "runs").glob("*/resume/*")), first)
     os.killpg(first.pid, signal.SIGINT)  # as a terminal does: to all of its processes
     assert first.wait(120) == 130
     assert gone(str(short_tmp), str(out), seconds=5)
     assert list(short_tmp.glob("omg-*")) == []
 
-    resume = [sys.executable, "-m", "omg", "sweep", "--resume", f"--out={out}", "--jobs=2"]
+    resume = [sys.executable, "-m", "omg", "sweep", "--resume", f"--out={out}", f"--jobs={jobs}"]
     second = subprocess.Popen(resume, start_new_session=True)
     wait_for("a finished run", lambda: bool(ended(out)), second)
     wait_for("a run under way", lambda: bool(training(out)), second)
@@ -102,17 +100,13 @@ def test_a_sweep_that_is_interrupted_and_killed_loses_nothing_and_does_nothing_t
 
     third = subprocess.run(resume, capture_output=True, text=True, check=False)
     assert third.returncode == 0, third.stderr
-    assert ended(out) == NAMES
+    assert ended(out) == names
     assert {name: sessions(out, name) for name in done_before} == done_before
-    assert differences(out, tmp_path / "alone", steps=steps, runs=len(NAMES)) == []
+    assert differences(out, tmp_path / "alone", steps=steps, runs=len(names)) == []
     assert list(short_tmp.glob("omg-ray-*")) == [], "that of the killed one is removed as well"
     rows = (out / "sweep.csv").read_text().splitlines()
-    assert len(rows) == 1 + len(NAMES)
+    assert len(rows) == 1 + len(names)
     assert "Train the best again: omg train" in third.stdout
-
-    fourth = subprocess.run(resume, capture_output=True, text=True, check=False)
-    assert fourth.returncode == 0, "a sweep that has ended can be looked at again"
-    assert {name: sessions(out, name) for name in done_before} == done_before
 
 
 def test_a_worker_and_a_node_die_and_all_runs_equal_those_made_alone(tmp_path: Path) -> None:
@@ -166,9 +160,7 @@ def test_a_metric_that_no_test_logs_is_refused_with_those_that_are(tmp_path: Pat
 
     with pytest.raises(OmgError, match=r"test_retrun_mean is not logged .* did you mean 'test_ret"):
         check_metric(plan("test_retrun_mean"))
-    with pytest.raises(
-        OmgError, match="loss is not logged by the tests .* They log: .*test_return"
-    ):
+    with pytest.raises(OmgError, match=r"loss is not logged by the tests .* They log"):
         check_metric(plan("loss"))
     assert check_metric(plan("test_food_collected_mean")) == 1_000_000
     assert not (tmp_path / "out").exists()

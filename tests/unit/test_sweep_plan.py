@@ -76,6 +76,7 @@ def test_the_command_of_a_run_has_exactly_its_settings() -> None:
         (["mixing_embed_dim=grid:8,16"], {"scheduler": "pbt"}, "pbt cannot change mixing_embed"),
         (["lr=uniform:0.1,0.2"], {"scheduler": "pbt", "samples": 2}, "population of 4"),
         (["lr=uniform:0.1,0.2"], {"scheduler": "pbt", "search": "optuna"}, "pbt changes"),
+        (["lr=uniform:0.1,0.2"], {"scheduler": "pbt", "perturb": 500}, "no state to hand on every"),
         (["lr=loguniform:0.1,0.2", "gamma=uniform:0.5,2"], {"search": "optuna"}, "gamma=2"),
     ],
 )
@@ -93,6 +94,7 @@ def test_a_file_holds_what_the_command_line_does_and_the_command_line_wins(tmp_p
         "space:\n  lr: {grid: [0.001, 0.002]}\n  grad_norm_clip: choice:5,10\n"
         "search: grid\n"
     )
+    assert plan_of(options={}, space=str(file)).seeds == (1, 2), "YAML itself reads 1:2 as 62"
     found = plan_of(options={"seeds": "4"}, words=["--gamma=0.8", "lr=grid:0.003"], space=str(file))
     assert found.seeds == (4,)
     assert found.spec.settings == {"t_max": 500, "gamma": 0.8}

@@ -70,6 +70,7 @@ def test_a_file_may_write_a_space_as_a_mapping_a_list_or_a_word() -> None:
     expected = Dimension("lr", "grid", (0.1, 0.2))
     for content in ({"grid": [0.1, 0.2]}, [0.1, 0.2], "grid:0.1,0.2"):
         assert read_dimension("lr", content) == expected
+    assert read_dimension("lr", {"loguniform": ["1e-4", "1e-2"]}).values == (1e-4, 1e-2)
     with pytest.raises(OmgError, match="not a search space"):
         read_dimension("lr", 0.1)
 

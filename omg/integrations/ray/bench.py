@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from omg.integrations.ray.cluster import SIGNALS, Connection, connected
+from omg.integrations.ray.cluster import SIGNALS, Connection, connected, hush
 from omg.integrations.ray.nodes import check_nodes
 from omg.types import OmgError, RunFailedError
 
@@ -99,6 +99,7 @@ class SharedConnection:
                 try:
                     with _handlers_kept():
                         self._connection = self._open.enter_context(connected(address=address))
+                    hush()
                     if self._connection.address not in self._checked:
                         check_nodes(self._connection)
                         self._checked.add(self._connection.address)

@@ -84,6 +84,15 @@ def load_ray() -> Any:
     return module
 
 
+def hush() -> None:
+    """What Ray says of lost workers and nodes, page by page, we say in a line."""
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    with contextlib.suppress(ImportError):
+        from ray._private import worker
+
+        worker.print_to_stdstream = lambda *data, **options: None
+
+
 @contextlib.contextmanager
 def connected(*, address: str = "", cpus: float | None = None) -> Iterator[Connection]:
     """Ray for a while. Without an address it is started here with `cpus` cores (all of them by

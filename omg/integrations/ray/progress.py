@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -66,17 +67,14 @@ class SweepDisplay:
         words += [f"{waiting} waiting"] * (waiting > 0)
         spent = duration(time.monotonic() - self._started)
         title = f"{self._plan.runs} runs: {', '.join(words)}; {spent}"
-        table = Table(title=title, title_justify="left", title_style="", expand=False)
+        metric = self._plan.spec.metric.removeprefix("test_")
+        table = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE)
         table.add_column("run", no_wrap=True)
-        for key in keys:
-            table.add_column(
-                key.rpartition(".")[2], overflow="ellipsis", no_wrap=True, max_width=16
-            )
+        for key in keys:  # in a narrow window these are shortened, the others are not
+            table.add_column(key.rpartition(".")[2], overflow="ellipsis", max_width=16)
         table.add_column("done", justify="right", no_wrap=True)
         table.add_column("steps", justify="right", no_wrap=True)
-        table.add_column(
-            self._plan.spec.metric.removeprefix("test_"), justify="right", no_wrap=True
-        )
+        table.add_column(metric, justify="right", overflow="ellipsis", min_width=7)
         table.add_column("", no_wrap=True)
         rank = {"running": 0, "failed": 1, "stopped": 2, "finished": 2, "waiting": 3}
         newest = [trials[i] for i in range(len(trials) - 1, -1, -1)]

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from omg.integrations.ray.cluster import MISSING, Connection, check_address, connected
+from omg.integrations.ray.cluster import MISSING, Connection, check_address, connected, hush
 from omg.integrations.ray.nodes import check_nodes
 from omg.storage.locks import try_lock
 from omg.studies.execute import StepPlace, Where
@@ -59,6 +59,7 @@ class RaySteps(StepPlace):
     def __enter__(self) -> RaySteps:
         try:
             self._connection = self._open.enter_context(connected(address=self._where.address))
+            hush()
             check_nodes(self._connection, self._plan.out)
             self._check_cpus()
         except BaseException:

@@ -49,7 +49,8 @@ class RunTrial(tune.Trainable):
         self._metric = str(config["metric"])
         self._seen = 0
         self._last: dict[str, Any] = {}
-        self._retries = 0
+        self._known: list[dict[str, Any]] = []
+        self._read: tuple[int, int, int] | None = None
         os.environ.update(config["environ"])
         for name in config["unset"]:
             os.environ.pop(name, None)
@@ -114,12 +115,17 @@ class RunTrial(tune.Trainable):
             time.sleep(LOOK)
 
     def _tests(self) -> list[dict[str, Any]]:
-        """Records of whole tests in the run's metrics."""
+        """Records of whole tests in the run's metrics; read again only where the file changed."""
+        path = self._folder / "metrics.jsonl"
         try:
-            records = read_metrics(self._folder / "metrics.jsonl")
+            found = path.stat()
+            if self._read != (found.st_mtime_ns, found.st_size, found.st_ino):
+                records = read_metrics(path)
+                self._known = [record for record in records if self._metric in record]
+                self._read = (found.st_mtime_ns, found.st_size, found.st_ino)
         except (OSError, UnicodeDecodeError):
             return []
-        return [record for record in records if self._metric in record]
+        return self._known
 
     def _ended(self, code: int | None) -> dict[str, Any]:
         """What the end of the process means. One that a signal ended is started again by Tune."""

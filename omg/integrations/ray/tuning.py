@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from omg.config.schema import Config
-from omg.integrations.ray.cluster import Connection, check_address, connected, load_ray
+from omg.integrations.ray.cluster import Connection, check_address, connected, hush, load_ray
 from omg.integrations.ray.nodes import check_nodes
 from omg.registry import nearest
 from omg.storage.files import RunFolder
@@ -52,7 +51,8 @@ def run_sweep(
         forgive_lost(plan.out)
         try:
             with connected(address=address, cpus=jobs) as connection:
-                _hush()
+                hush()
+                logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
                 check_nodes(connection, plan.out)
                 _check_room(plan, connection, cpus)
                 plan.write()
@@ -66,16 +66,6 @@ def run_sweep(
     if _ended_early(plan):
         raise KeyboardInterrupt(continue_words(plan))
     return outcomes(plan)
-
-
-def _hush() -> None:
-    """What Ray says of lost workers and nodes, page by page, the display says in a line."""
-    logging.getLogger("ray").setLevel(logging.CRITICAL)
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    with contextlib.suppress(ImportError):
-        from ray._private import worker
-
-        worker.print_to_stdstream = lambda *data, **options: None
 
 
 def _ended_early(plan: SweepPlan) -> bool:

@@ -206,8 +206,21 @@ def make_plan(spec: SweepSpec, out: Path) -> SweepPlan:
         notes=tuple(notes),
     )
     for settings in found or corners(dimensions):
-        sanity_check(plan.config(settings))
+        config = plan.config(settings)
+        sanity_check(config)
+        if spec.scheduler == "pbt":
+            _check_exchange(spec, config)
     return plan
+
+
+def _check_exchange(spec: SweepSpec, config: Config) -> None:
+    """What members of a population hand on is their newest resume state."""
+    interval = spec.perturb or max(1, config.t_max // 10)
+    if not 0 < config.resume_interval <= interval:
+        raise OmgError(
+            f"resume_interval={config.resume_interval} leaves no state to hand on every "
+            f"{interval} steps. Set it to --perturb or less, and above 0."
+        )
 
 
 def _check_keys(spec: SweepSpec, dimensions: Sequence[Dimension]) -> None:

@@ -93,7 +93,8 @@ def read_dimension(key: str, content: Any) -> Dimension:
             f"{key}={_short(content)} is not a search space{hint} Write {key}=<kind>:<values>; "
             f"kinds: {', '.join(KINDS)}."
         )
-    return _checked(Dimension(key, str(kind), tuple(values)))
+    read = [parse_value(value) if isinstance(value, str) else value for value in values]
+    return _checked(Dimension(key, str(kind), tuple(read)))  # YAML reads 1e-3 as a text
 
 
 def _short(content: Any) -> str:
