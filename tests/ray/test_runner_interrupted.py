@@ -16,6 +16,13 @@ pytest.importorskip("ray", reason="these tests need the extra: pip install 'omg-
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
+# A shell in the background ignores Ctrl-C, and so would what it starts.
+OMG = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from omg.cli.app import main
+main()
+"""
 WORDS = [
     *("train", "--config=iql", "--env-config=foraging", "--runner=ray", "--n_workers=2"),
     *("--batch_size_run=2", "--test_batch_size_run=1", "--test_nepisode=1", "--run_name=stopped"),
@@ -56,7 +63,7 @@ def test_a_stopped_run_saves_its_state_and_leaves_no_process_and_no_folder(
 ) -> None:
     words = [*WORDS, f"--local_results_path={tmp_path}"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "omg", *words],
+        [sys.executable, "-c", OMG, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
