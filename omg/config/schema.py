@@ -320,7 +320,7 @@ class SubgoalSection(Section):
     am_kl_weight: Annotated[Real, Field(ge=0)]
     prior_kl_weight: Annotated[Real, Field(ge=0)]
     prior_measure: Literal["cells", "variance"]
-    prior_min_accuracy: Unit
+    prior_min_accuracy: Annotated[Unit, ASIDE]  # asked before anything is learned
 
 
 class QLearningSection(Section):
