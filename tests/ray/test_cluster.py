@@ -90,6 +90,17 @@ def test_a_machine_with_another_omg_is_named(monkeypatch: pytest.MonkeyPatch) ->
         check_nodes(made_up(monkeypatch, (True, {"torch": ours["torch"]})))
 
 
+def test_nodes_of_one_name_are_all_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = our_versions()
+    other = {**ours, "omg": "0.0.9"}
+    for answers in ([(True, other), (True, ours)], [(True, ours), (True, other)]):
+        connection = made_up(monkeypatch, *answers)
+        same = [Node(f"id{i}", "one machine", 1.0) for i in range(2)]
+        monkeypatch.setattr(Connection, "nodes", lambda self, same=same: same)
+        with pytest.raises(OmgError, match=r"one machine has 0\.0\.9"):
+            check_nodes(connection)
+
+
 # --- real ones ------------------------------------------------------------------------------------
 
 

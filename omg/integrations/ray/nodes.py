@@ -43,7 +43,7 @@ def check_nodes(connection: Connection, folder: Path | None = None) -> None:
         if path is not None:
             path.unlink(missing_ok=True)
     here = our_versions()
-    _check_versions(here, {node.name: answer.versions for node, answer in answers})
+    _check_versions(here, answers)
     blind = [node.name for node, answer in answers if path is not None and answer.token != token]
     if blind:
         raise OmgError(
@@ -58,12 +58,13 @@ def our_versions() -> dict[str, str]:
     return versions
 
 
-def _check_versions(here: Mapping[str, str], found: Mapping[str, Mapping[str, str]]) -> None:
+def _check_versions(here: Mapping[str, str], answers: Sequence[tuple[Node, _Answer]]) -> None:
+    """Node by node: several may have one name, e.g. on one machine."""
     for package, wanted in here.items():
         other = [
-            f"{name} has {versions.get(package) or 'none'}"
-            for name, versions in found.items()
-            if versions.get(package) != wanted
+            f"{node.name} has {answer.versions.get(package) or 'none'}"
+            for node, answer in answers
+            if answer.versions.get(package) != wanted
         ]
         if other:
             raise OmgError(
