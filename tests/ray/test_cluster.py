@@ -153,7 +153,7 @@ def test_a_run_whose_worker_died_before_it_could_look_ends() -> None:
 # --- real ones ------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_local_ray_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     """In a process of its own: another test may be connected in this one."""
     code = (
