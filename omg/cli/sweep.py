@@ -22,21 +22,32 @@ def sweep(
     search: str = typer.Option(
         "", help="grid: every combination; random; optuna. Empty: grid if all keys are grids"
     ),
-    samples: int = typer.Option(0, min=0, help="configurations to draw (each grid with each)"),
-    draw_seed: int = typer.Option(0, "--draw-seed", min=0, help="of drawing configurations"),
+    samples: int | None = typer.Option(
+        None, min=0, help="configurations to draw (each grid with each); 10 by default"
+    ),
+    draw_seed: int | None = typer.Option(
+        None, "--draw-seed", min=0, help="of drawing configurations; 0 by default"
+    ),
     scheduler: str = typer.Option("", help="none; asha: stop early; pbt: a population"),
     metric: str = typer.Option("", help="what to compare, of the last test"),
     mode: str = typer.Option("", help="max or min: what is better"),
     out: str = typer.Option("", help="folder of everything; on a cluster one that all nodes see"),
-    cpus: float = typer.Option(0.0, min=0.0, help="cores of one run; 0: its threads"),
-    gpus: float = typer.Option(0.0, min=0.0, help="GPUs of one run; 0.5: two share one"),
+    cpus: float | None = typer.Option(
+        None, min=0.0, help="cores of one run; by default its threads and workers"
+    ),
+    gpus: float | None = typer.Option(None, min=0.0, help="GPUs of one run; 0.5: two share one"),
     jobs: int = typer.Option(0, min=0, help="cores to use here; 0: all (not with --address)"),
     address: str = typer.Option("", help="a Ray cluster: auto or host:port; empty: this machine"),
-    grace: int = typer.Option(0, min=0, help="asha: steps before a run may be stopped"),
-    reduction: float = typer.Option(0.0, min=0.0, help="asha: one run in so many goes on"),
-    perturb: int = typer.Option(0, min=0, help="pbt: steps between two exchanges"),
-    max_failures: int = typer.Option(
-        0, "--max-failures", min=0, help="restarts of a run whose worker or node died"
+    grace: int | None = typer.Option(None, min=0, help="asha: steps before a run may be stopped"),
+    reduction: float | None = typer.Option(
+        None, help="asha: one run in so many goes on; 3 by default"
+    ),
+    perturb: int | None = typer.Option(None, min=0, help="pbt: steps between two exchanges"),
+    max_failures: int | None = typer.Option(
+        None,
+        "--max-failures",
+        min=0,
+        help="restarts of a run whose worker or node died; 5 by default",
     ),
     resume: bool = typer.Option(False, "--resume", help="go on with the sweep in --out"),
     dry_run: bool = typer.Option(False, "--dry-run", help="print the commands and do nothing"),
@@ -44,9 +55,10 @@ def sweep(
 ) -> None:
     """Try settings: --config=<alg> --env-config=<env> lr=grid:0.0005,0.001 [--key=value …]
 
-    Search spaces: key=grid:a,b,c (all of them), key=choice:a,b (drawn), key=uniform:low,high,
-    loguniform, randint, lograndint. Every configuration is trained with every seed. At the end:
-    sweep.csv, sweep.html, and the command that trains the best again.
+    Search spaces: key=grid:a,b,c (all of them), key=choice:a,b (drawn),
+    key=uniform:low,high, loguniform, randint, lograndint. Every configuration
+    is trained with every seed. At the end: sweep.csv, sweep.html, and the
+    command that trains the best again.
     """
     given: dict[str, Any] = {
         "config": config,
@@ -65,7 +77,7 @@ def sweep(
         "perturb": perturb,
         "max_failures": max_failures,
     }
-    options = {key: value for key, value in given.items() if value}
+    options = {key: value for key, value in given.items() if value not in (None, "")}
     plan = _plan(context.args, options, space=space, out=out, resume=resume)
     if dry_run:
         _print_commands(plan)
@@ -89,11 +101,10 @@ def _plan(
     words: list[str], options: dict[str, Any], *, space: str, out: str, resume: bool
 ) -> SweepPlan:
     """What the command line asks for; --resume with --out alone is the sweep in that folder."""
-    from omg.studies.sweep.plan import plan_of, saved_plan
+    from omg.studies.sweep.plan import FREE, plan_of, saved_plan
     from omg.types import OmgError, user_path
 
-    free = {"cpus", "gpus", "max_failures"}
-    if resume and not (words or space or options.keys() - free):
+    if resume and not (words or space or options.keys() - FREE):
         if not out:
             raise OmgError("Which sweep? Give --out=<its folder> with --resume.")
         return saved_plan(Path(user_path(out)).absolute(), options)

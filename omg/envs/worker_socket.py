@@ -76,6 +76,9 @@ def visit(address: tuple[str, int], key: bytes) -> Connection:
     with socket.create_connection(address, timeout=CONNECT_SECONDS) as found:
         found.settimeout(None)
         connection = Connection(found.detach())
+    if not connection.poll(CONNECT_SECONDS):
+        connection.close()
+        raise TimeoutError("nobody opens")
     answer_challenge(connection, key)
     deliver_challenge(connection, key)
     return _swift(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from omg.integrations.ray import nodes
+from omg.integrations.ray import cluster, nodes
+from omg.integrations.ray.child import program
 from omg.integrations.ray.cluster import Connection, Node, check_address, connected
 from omg.integrations.ray.nodes import check_nodes, our_versions
 from omg.types import OmgError
@@ -101,10 +103,57 @@ def test_nodes_of_one_name_are_all_looked_at(monkeypatch: pytest.MonkeyPatch) ->
             check_nodes(connection)
 
 
-# --- real ones ------------------------------------------------------------------------------------
+@pytest.mark.long
+@pytest.mark.parametrize("changed", ["types.py", "kernel.c", "config/default.yaml"])
+def test_sources_and_presets_make_the_version(changed: str, tmp_path: Path) -> None:
+    """Of an omg that lies in the folder where Python is started."""
+    for name in ("__init__.py", "types.py", "kernel.c", "config/default.yaml"):
+        (tmp_path / "omg" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "omg" / name).write_text("# one\n")
+
+    def version() -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", nodes._VERSIONS], capture_output=True, text=True, cwd=tmp_path
+        )
+        return str(json.loads(done.stdout)["omg"])
+
+    before = version()
+    assert version() == before
+    (tmp_path / "omg" / changed).write_text("# two\n")
+    assert version() != before
+
+
+def test_only_folders_of_our_dead_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_is_alive", lambda pid: pid == 20)
+    monkeypatch.setattr(cluster, "LONGEST_FOLDER", 1000)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    for name in ("omg-ray-10-a", "omg-ray-20-b", "omg-ray-example-c", "omg-run-10-d"):
+        (tmp_path / name).mkdir()
+    made = cluster._temporary_folder()
+    left = {path.name for path in tmp_path.iterdir()} - {made.name}
+    assert left == {"omg-ray-20-b", "omg-ray-example-c", "omg-run-10-d"}
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    (tmp_path / "omg-ray-30-e").mkdir()
+    cluster._temporary_folder()
+    assert (tmp_path / "omg-ray-30-e").exists(), "somebody else's"
 
 
 @pytest.mark.long
+def test_a_run_whose_worker_died_before_it_could_look_ends() -> None:
+    gone = "1"  # not our process: as if the parent had changed by then
+    command = [sys.executable, "-m", "omg.integrations.ray.child", gone, "train"]
+    words = ["--config=iql", "--env-config=foraging", "--dry-run"]
+    assert program()[-1] == str(os.getpid())
+    done = subprocess.run([*command, *words], capture_output=True, timeout=60, cwd=ROOT)
+    assert done.returncode in (-15, 130)
+
+
+# --- real ones ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
 def test_a_local_ray_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     """In a process of its own: another test may be connected in this one."""
     code = (

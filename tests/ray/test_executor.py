@@ -262,7 +262,7 @@ sys.exit(report_errors(False, lambda: run_pipeline(
 """
 
 
-@pytest.mark.parametrize("name", ["orderly", "stubborn"])
+@pytest.mark.parametrize("name", ["orderly", pytest.param("stubborn", marks=pytest.mark.slow)])
 def test_ctrl_c_lets_runs_save_and_leaves_nothing_and_a_second_one_does_not_wait(
     name: str, tmp_path: Path
 ) -> None:

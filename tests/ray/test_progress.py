@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from omg.integrations.ray.progress import SweepDisplay, SweepProgress
 from omg.integrations.ray.search import trial_config
-from omg.studies.sweep.marks import read_mark
+from omg.studies.sweep.marks import read_mark, write_mark
 from omg.studies.sweep.plan import SweepPlan, plan_of
 
 
@@ -74,6 +75,30 @@ def test_a_run_that_a_scheduler_stopped_is_noted(plan: SweepPlan) -> None:
     ended = trial(plan, 1, "TERMINATED", status="finished", test_return_mean=0.5, t_env=100)
     progress.on_trial_complete(2, [ended], ended)
     assert read_mark(plan.out, "000-s2") == {}, "the run itself notes its end"
+
+
+def test_a_note_that_was_written_over_is_made_again_at_the_end(plan: SweepPlan) -> None:
+    progress = SweepProgress(str(plan.out), "test_return_mean")
+    trials = [
+        trial(plan, 0, "TERMINATED", status="running"),
+        trial(plan, 1, "TERMINATED", status="running"),
+        trial(plan, 2, "PENDING", status="running"),
+    ]
+    write_mark(plan.out, "000-s1", status="", seconds=5.0)
+    write_mark(plan.out, "000-s2", status="finished")
+    progress.on_experiment_end(trials)
+    states = [read_mark(plan.out, f"000-s{seed}").get("status") for seed in (1, 2, 3)]
+    assert states == ["stopped", "finished", None]
+    assert read_mark(plan.out, "000-s1")["seconds"] == 5.0
+
+
+def test_a_continued_sweep_may_change_the_number_of_restarts(plan: SweepPlan) -> None:
+    progress, known = SweepProgress(str(plan.out), "test_return_mean"), trial(plan, 0, "PENDING")
+    known.max_failures = 5
+    asked = replace(plan, spec=plan.spec.model_copy(update={"max_failures": 0}))
+    with SweepDisplay(asked, quiet=True):
+        progress.on_step_begin(1, [known])
+    assert known.max_failures == 0
 
 
 def test_what_tune_stores_of_it_can_be_read_back_while_a_display_is_shown(plan: SweepPlan) -> None:

@@ -121,7 +121,9 @@ def assert_equal(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(getattr(one, key), getattr(other, key), err_msg=key)
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize(
+    "game", ["foraging", pytest.param("stag_hunt", marks=pytest.mark.slow), "battle"]
+)
 def test_actors_give_exactly_what_one_process_gives(game: str) -> None:
     """One that restarts often, one that agents leave, and one in C."""
     config = configured(f"--env-config={game}", "--batch_size_run=3", "with", *GAMES[game])
@@ -249,6 +251,7 @@ def test_a_game_that_crashes_ends_the_run_with_worker_copies_and_traceback() -> 
             env.step(stay(env))
 
 
+@pytest.mark.slow
 def test_a_game_that_hangs_is_noticed_in_time_and_says_where() -> None:
     with actors(fault=HANG, fault_copy=0, fault_step=1, timeout=2.0) as env:
         game = env.worker_pids[0]

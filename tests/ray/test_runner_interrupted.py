@@ -57,7 +57,9 @@ def wait_for(done: object, seconds: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_stopped_run_saves_its_state_and_leaves_no_process_and_no_folder(
     how: signal.Signals, tmp_path: Path
 ) -> None:

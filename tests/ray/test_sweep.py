@@ -35,6 +35,14 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
+def _ctrl_c() -> Iterator[None]:
+    """A shell in the background ignores Ctrl-C, and so would what it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
 def short_tmp() -> Iterator[Path]:
     """A folder for temporary files that nobody else uses, with a short path."""
     folder = Path("/tmp") / f"omgs{os.getpid()}"
@@ -70,6 +78,7 @@ def gone(*words: str, seconds: float = 30.0) -> bool:
     return True
 
 
+@pytest.mark.usefixtures("_ctrl_c")
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_sweep_that_is_interrupted_and_killed_loses_nothing_and_does_nothing_twice(
     jobs: int, tmp_path: Path, short_tmp: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from omg.studies.sweep.marks import write_mark
+from omg.studies.sweep.marks import LOST, forgive_lost, read_mark, write_mark
 from omg.studies.sweep.outcome import best_of, outcomes, ranked, write_csv
 from omg.studies.sweep.plan import SweepPlan, plan_of
 from omg.studies.sweep.summary import finish
@@ -64,6 +64,14 @@ def test_a_configuration_with_all_seeds_stands_before_one_that_lost_some(tmp_pat
     assert best.number == 0
     assert found[1].values() == [9.0, 9.0], "a stopped run has no last test to compare"
     assert [run.status for run in found[2].runs] == ["failed", "waiting", "waiting"]
+
+
+def test_a_run_that_goes_on_has_no_end_but_keeps_its_time(tmp_path: Path) -> None:
+    write_mark(tmp_path, "a", status="failed", note=LOST, seconds=2.0)
+    write_mark(tmp_path, "b", status="failed", note="diverged", seconds=3.0)
+    forgive_lost(tmp_path)
+    assert read_mark(tmp_path, "a") == {"status": "", "note": "", "seconds": 2.0}
+    assert read_mark(tmp_path, "b")["status"] == "failed"
 
 
 def test_the_table_has_a_row_per_run_with_its_settings_and_score(tmp_path: Path) -> None:

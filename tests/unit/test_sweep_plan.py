@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from omg.cli.app import app
 from omg.config.arguments import parse_arguments
 from omg.config.loader import available, load
 from omg.studies.sweep.plan import SweepPlan, check_out, plan_of, saved_plan
@@ -15,6 +17,9 @@ from omg.studies.sweep.spec import KIND
 from omg.types import OmgError
 
 QMIX = {"config": "qmix", "env_config": "foraging"}
+HUNDRED = ",".join(map(str, range(1, 101)))
+LARGE = ("batch_size", "buffer_size", "t_max", "test_nepisode", "test_interval")
+LARGE += ("runner_log_interval", "log_interval")
 
 
 def plan(words: Sequence[str], out: str = "out", **options: Any) -> SweepPlan:
@@ -45,6 +50,31 @@ def test_samples_beyond_the_different_configurations_are_not_made_up() -> None:
     found = plan(["lr=grid:0.0005,0.001", "gamma=choice:0.9,0.95"], samples=20)
     assert found.count == 4
     assert found.notes == ("There are only 4 different configurations, not 40.",)
+
+
+def test_draws_from_lists_with_too_many_combinations_to_list_are_made_at_once() -> None:
+    found = plan([f"{key}=choice:{HUNDRED}" for key in LARGE[2:]], samples=5)
+    assert len({tuple(one.values()) for one in found.configurations}) == found.count == 5
+
+
+@pytest.mark.long
+def test_a_zero_on_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "config: qmix\nenv_config: foraging\nspace: {lr: 'uniform:0.1,0.2'}\ndraw_seed: 4\n"
+        "samples: 2\n"
+    )
+
+    def printed(*words: str) -> str:
+        given = ["sweep", f"--space={file}", "--dry-run", *words]
+        return CliRunner().invoke(app, given, catch_exceptions=False).stdout
+
+    assert printed("--draw-seed=4") == printed()
+    assert len({printed(), printed("--draw-seed=0"), printed("--samples=0")}) == 3
+
+
+def test_a_sweep_may_ask_for_no_restarts() -> None:
+    assert plan(["lr=grid:0.1"], max_failures=0).spec.max_failures == 0
 
 
 def test_the_command_of_a_run_has_exactly_its_settings() -> None:
@@ -78,6 +108,14 @@ def test_the_command_of_a_run_has_exactly_its_settings() -> None:
         (["lr=uniform:0.1,0.2"], {"scheduler": "pbt", "search": "optuna"}, "pbt changes"),
         (["lr=uniform:0.1,0.2"], {"scheduler": "pbt", "perturb": 500}, "no state to hand on every"),
         (["lr=loguniform:0.1,0.2", "gamma=uniform:0.5,2"], {"search": "optuna"}, "gamma=2"),
+        (["lr=grid:0.1,0.2"], {"scheduler": "pbt", "search": "grid"}, "leave --search=grid out"),
+        (["lr=grid:0.1"], {"grace": 100}, "--grace has no effect without --scheduler=asha"),
+        (["lr=grid:0.1"], {"reduction": 2, "scheduler": "pbt"}, "--reduction has no effect"),
+        (["lr=grid:0.1"], {"perturb": 9, "scheduler": "asha"}, "--perturb has no effect without"),
+        (["lr=grid:0.1"], {"reduction": 0, "scheduler": "asha"}, "reduction=0 is not possible"),
+        (["lr=grid:0.1"], {"draw_seed": 4}, "--draw-seed=4 has no effect with --search=grid"),
+        ([f"{key}=grid:{HUNDRED}" for key in LARGE], {}, "100,000,000,000,000 configurations"),
+        (["lr=uniform:0.1,0.2"], {"samples": 20_000}, "20,000 configurations, and 10,000 are"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_in_a_sentence(

@@ -1,5 +1,5 @@
-"""`python -m omg.integrations.ray.child train …`: the `omg` command, ended in good order when the
-worker that started it dies."""
+"""`python -m omg.integrations.ray.child <parent> train …`: the `omg` command, ended in good order
+when the worker that started it, the process `parent`, dies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ LOOK = 0.2  # seconds
 GRACE = 60.0
 
 
-def follow_parent() -> None:
+def program() -> tuple[str, ...]:
+    """Starts an `omg` command that ends with this process. The child is told whose it is: its
+    parent may be gone before it can look."""
+    return sys.executable, "-m", "omg.integrations.ray.child", str(os.getpid())
+
+
+def follow_parent(parent: int) -> None:
     """Stop this process when its parent is gone; a run that does not obey is killed."""
-    parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -28,7 +33,7 @@ def follow_parent() -> None:
 
 
 def main() -> None:
-    follow_parent()
+    follow_parent(int(sys.argv.pop(1)))
     from omg.registry import load_attribute
 
     load_attribute("omg.cli.app:main")()

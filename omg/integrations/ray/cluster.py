@@ -36,6 +36,7 @@ class Node:
     id: str
     name: str
     cpus: float
+    gpus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Connection:
                 found["NodeID"],
                 f"{found['NodeManagerHostname']} ({found['NodeManagerAddress']})",
                 found["Resources"].get("CPU", 0.0),
+                found["Resources"].get("GPU", 0.0),
             )
             for found in self.ray.nodes()
             if found["Alive"]
@@ -197,15 +199,10 @@ def _temporary_folder() -> Path:
     root = root if len(str(root)) <= LONGEST_FOLDER else Path("/tmp")
     for left in root.glob("omg-ray-*-*"):
         with contextlib.suppress(OSError, ValueError):
-            if left.owner() == _user() and not _is_alive(int(left.name.split("-")[2])):
+            mine = left.stat().st_uid == os.getuid()
+            if mine and not _is_alive(int(left.name.split("-")[2])):
                 shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"omg-ray-{os.getpid()}-", dir=root))
-
-
-def _user() -> str:
-    import pwd
-
-    return pwd.getpwuid(os.getuid()).pw_name
 
 
 def _is_alive(pid: int) -> bool:

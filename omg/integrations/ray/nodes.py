@@ -53,7 +53,7 @@ def check_nodes(connection: Connection, folder: Path | None = None) -> None:
 
 
 def our_versions() -> dict[str, str]:
-    """Of what decides the bits of a result; omg's own sources by their sum."""
+    """Of what decides the bits of a result; omg's own sources and presets by their sum."""
     versions: dict[str, str] = _probe_function()("", os.getcwd())[1]
     return versions
 
@@ -116,7 +116,7 @@ versions, found = {"omg": "", "torch": installed("torch")}, importlib.util.find_
 if found is not None and found.origin:
     sources = hashlib.sha256()
     for file in sorted(pathlib.Path(found.origin).parent.rglob("*")):
-        if file.suffix in (".py", ".c", ".h"):
+        if file.suffix in (".py", ".c", ".h", ".yaml"):
             sources.update(file.read_bytes())
     versions["omg"] = f"{installed('omg-marl') or 'unknown'} (sources {sources.hexdigest()[:8]})"
 print(json.dumps(versions))

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from omg.studies.display import duration
-from omg.studies.sweep.marks import LOST, write_mark
+from omg.studies.sweep.marks import LOST, read_mark, write_mark
 from omg.studies.sweep.plan import SweepPlan
 
 ROWS = 24  # of the live table
@@ -29,20 +29,20 @@ class SweepDisplay:
     """The table of all trials. Values of the swept keys, steps, and the metric."""
 
     def __init__(self, plan: SweepPlan, *, quiet: bool, console: Console | None = None) -> None:
-        self._plan = plan
+        self.plan = plan
         self._console = console or Console(quiet=quiet, highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
         self._started = time.monotonic()
 
     def __enter__(self) -> SweepDisplay:
-        _SHOWN[str(self._plan.out)] = self
+        _SHOWN[str(self.plan.out)] = self
         if self._console.is_terminal:
             self._live = Live(console=self._console, refresh_per_second=2, transient=True)
             self._live.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _SHOWN.pop(str(self._plan.out), None)
+        _SHOWN.pop(str(self.plan.out), None)
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -60,14 +60,14 @@ class SweepDisplay:
 
     def table(self, trials: Sequence[Any]) -> Table:
         """Running trials first, then what ended last; 80 columns suffice."""
-        keys = [d.key for d in self._plan.dimensions]
+        keys = [d.key for d in self.plan.dimensions]
         counts = Counter(_status(trial) for trial in trials)
-        waiting = self._plan.runs - len(trials) + counts.pop("waiting", 0)
+        waiting = self.plan.runs - len(trials) + counts.pop("waiting", 0)
         words = [f"{count} {status}" for status, count in sorted(counts.items())]
         words += [f"{waiting} waiting"] * (waiting > 0)
         spent = duration(time.monotonic() - self._started)
-        title = f"{self._plan.runs} runs: {', '.join(words)}; {spent}"
-        metric = self._plan.spec.metric.removeprefix("test_")
+        title = f"{self.plan.runs} runs: {', '.join(words)}; {spent}"
+        metric = self.plan.spec.metric.removeprefix("test_")
         table = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE)
         table.add_column("run", no_wrap=True)
         for key in keys:  # in a narrow window these are shortened, the others are not
@@ -86,7 +86,7 @@ class SweepDisplay:
                 *(_short(trial.config["settings"].get(key)) for key in keys),
                 f"{result.get('share', 0.0):.0%}",
                 f"{result.get('t_env', 0):,}",
-                _value(result.get(self._plan.spec.metric)),
+                _value(result.get(self.plan.spec.metric)),
                 _status(trial),
             )
         return table
@@ -101,6 +101,11 @@ class SweepProgress(Callback):
 
     def _display(self) -> SweepDisplay | None:
         return _SHOWN.get(self._out)
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if display := self._display():  # a restored trial has the number it was made with
+            for trial in trials:
+                trial.max_failures = display.plan.spec.max_failures
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if display := self._display():
@@ -124,16 +129,26 @@ class SweepProgress(Callback):
         if display := self._display():
             display.happened("failed", trial, f"{LOST}; --resume tries again")
 
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        """A run that was stopped may have noted its time over our note of it."""
+        for trial in trials:
+            if _status(trial) == "stopped":
+                self._note_stopped(trial)
+
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         result: Mapping[str, Any] = trial.last_result or {}
         status = str(result.get("status", ""))
         if status not in ("finished", "failed"):
             status = "stopped"
-            self._note(trial, status)
+            self._note_stopped(trial)
         if display := self._display():
             told = f"{self._metric} {_value(result.get(self._metric))} at step "
             told += f"{result.get('t_env', 0):,}"
             display.happened(status, trial, result.get("note") or told)
+
+    def _note_stopped(self, trial: Any) -> None:
+        if not read_mark(Path(self._out), trial.config["name"]).get("status"):
+            self._note(trial, "stopped")
 
     def _note(self, trial: Any, status: str, note: str = "") -> None:
         write_mark(Path(self._out), trial.config["name"], status=status, note=note)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from omg.integrations.ray.child import program
 from omg.integrations.ray.cluster import MISSING, Connection, check_address, connected, hush
 from omg.integrations.ray.nodes import check_nodes
 from omg.storage.locks import try_lock
@@ -27,8 +27,6 @@ SEEN_SECONDS = 90.0
 ORPHAN_SECONDS = 120.0
 # How old the number of CPUs may be that is counted with.
 COUNT_SECONDS = 2.0
-# The `omg` command that ends with its task: it would write beside the one that follows.
-CHILD = (sys.executable, "-m", "omg.integrations.ray.child")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +163,8 @@ class TaskStep(Running):
         self.ray.cancel(self.task)
 
     def kill(self) -> None:
-        self.stopping = True
-        self.ray.cancel(self.task)
+        """Cancelled once more, a task kills its command."""
+        self.terminate()
 
 
 def run_step(order: StepOrder) -> tuple[int, bool]:
@@ -175,8 +173,9 @@ def run_step(order: StepOrder) -> tuple[int, bool]:
     os.environ.update(order.environ)
     _enter(order)
     _wait_for_lock(log_path(order.out, order.step).with_suffix(".pid"))
-    program = order.program or CHILD
-    child = start(order.step, order.words, order.out, program=program, append=order.append)
+    # Our own ends with its task: it would write beside the one that follows.
+    command = order.program or program()
+    child = start(order.step, order.words, order.out, program=command, append=order.append)
     code = _wait(child)
     return code, order.step.output.exists()
 

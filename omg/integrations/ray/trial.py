@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,13 +14,13 @@ from typing import Any
 from ray import tune
 
 from omg.experiment.output import read_metrics
+from omg.integrations.ray.child import program
 from omg.storage.locks import try_lock
 from omg.studies.process import Child, log_path, start
 from omg.studies.steps import Step, to_words
-from omg.studies.sweep.marks import mark_path, read_mark, write_mark
+from omg.studies.sweep.marks import STATES, clear_status, mark_path, read_mark, write_mark
 from omg.types import RunFailedError
 
-PROGRAM = (sys.executable, "-m", "omg.integrations.ray.child")
 LOOK = 0.1  # seconds between two looks at a run's metrics
 BEAT = 2.0  # seconds after which Tune hears of a run without news
 GRACE = 60.0  # seconds a run has to save its state and end
@@ -95,7 +94,7 @@ class RunTrial(tune.Trainable):
             settings={},
             output=self._folder,
         )
-        self._child = start(step, words, self._out, program=PROGRAM, append=True)
+        self._child = start(step, words, self._out, program=program(), append=True)
 
     def _wait_for_predecessor(self) -> None:
         """A process of this run whose worker died saves its state before it ends."""
@@ -188,7 +187,7 @@ class RunTrial(tune.Trainable):
         """A copy of the run's newest state beside the runs; Tune keeps the way to it."""
         from omg.experiment.fork import copy_state  # needs torch, which other sweeps do without
 
-        root = self._out / "states"
+        root = self._out / STATES
         root.mkdir(exist_ok=True)
         number = len(list(root.glob(f"{self._name}-*")))
         target = root / f"{self._name}-{number:04d}"
@@ -215,6 +214,7 @@ class RunTrial(tune.Trainable):
         self._wait_for_predecessor()
         self._keep_past()
         fork_run(Path(pointer["state"]), self._folder, self._settings)
+        clear_status(self._out, self._name)  # what it was may have ended at this moment
         taken.parent.mkdir(parents=True, exist_ok=True)
         taken.write_text(pointer["state"], encoding="utf-8")
         self._seen = len(self._tests())

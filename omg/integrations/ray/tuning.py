@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -15,9 +16,11 @@ from omg.integrations.ray.nodes import check_nodes
 from omg.registry import nearest
 from omg.storage.files import RunFolder
 from omg.studies.process import pipeline_lock, stop_orphans
-from omg.studies.sweep.marks import forgive_lost, read_mark
+from omg.studies.steps import cpus_of
+from omg.studies.sweep.marks import STATES, forgive_lost, read_mark
 from omg.studies.sweep.outcome import Outcome, outcomes
 from omg.studies.sweep.plan import SweepPlan, check_out
+from omg.studies.sweep.space import corners
 from omg.types import OmgError
 
 TUNE = "tune"  # the folder of Tune's own state
@@ -65,6 +68,7 @@ def run_sweep(
             stop_orphans(plan.out / "logs")
     if _ended_early(plan):
         raise KeyboardInterrupt(continue_words(plan))
+    shutil.rmtree(plan.out / STATES, ignore_errors=True)
     return outcomes(plan)
 
 
@@ -79,11 +83,11 @@ def continue_words(plan: SweepPlan) -> str:
 
 
 def cores_of(plan: SweepPlan) -> float:
-    """Cores of one run: as asked, else its threads, and one for a process that plays ahead."""
+    """Cores of one run: as asked, else as many as the busiest configuration takes."""
     if plan.spec.cpus:
         return plan.spec.cpus
-    config = plan.config(first_settings(plan))
-    return float(config.torch_threads + (config.collect_ahead > 0))
+    tried = plan.configurations or corners(plan.dimensions)
+    return float(max(cpus_of(plan.config(settings)) for settings in tried))
 
 
 def first_settings(plan: SweepPlan) -> dict[str, Any]:
@@ -93,11 +97,18 @@ def first_settings(plan: SweepPlan) -> dict[str, Any]:
 
 
 def _check_room(plan: SweepPlan, connection: Connection, cpus: float) -> None:
-    most = max((node.cpus for node in connection.nodes()), default=0.0)
+    gpus, nodes = plan.spec.gpus, connection.nodes()
+    most = max((node.cpus for node in nodes), default=0.0)
     if cpus > most:
         raise OmgError(
             f"A run of this sweep takes {cpus:g} cores, and no machine has more than {most:g}. "
-            "Lower --cpus or torch_threads."
+            "Lower --cpus, torch_threads or n_workers."
+        )
+    if not any(node.cpus >= cpus and node.gpus >= gpus for node in nodes):
+        there = max(node.gpus for node in nodes)
+        raise OmgError(
+            f"A run of this sweep takes {gpus:g} GPUs and {cpus:g} cores, and no machine has both "
+            f"(GPUs of one: {there:g} at most). Lower --gpus, or leave it out."
         )
 
 
@@ -127,6 +138,20 @@ def check_metric(plan: SweepPlan) -> int:
     return total
 
 
+def _can_restore(folder: Path) -> bool:
+    """Whether Tune has noted any trial there; a sweep that ended before that begins again, and
+    its runs go on from their own folders."""
+    from ray import tune
+
+    if not tune.Tuner.can_restore(str(folder)):
+        return False
+    states = sorted(folder.glob("experiment_state-*.json"))
+    try:
+        return bool(json.loads(states[-1].read_text(encoding="utf-8"))["trial_data"])
+    except (LookupError, OSError, ValueError):
+        return False
+
+
 def _tune(plan: SweepPlan, *, total: int, cpus: float, resume: bool, quiet: bool) -> None:
     """Hand the plan to Tune, or let it go on with what it had."""
     from ray import tune
@@ -149,7 +174,7 @@ def _tune(plan: SweepPlan, *, total: int, cpus: float, resume: bool, quiet: bool
     if searcher is OptunaPlannedSearch:
         open_study(plan)
     exchanged = plan.spec.scheduler == "pbt"
-    if resume and tune.Tuner.can_restore(str(folder)):
+    if resume and _can_restore(folder):
         tuner = tune.Tuner.restore(str(folder), trainable, resume_errored=True)
     else:
         tuner = tune.Tuner(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 LOST = "its worker or node died too often"
+STATES = "states"  # what members of a population hand on; of no use after the end
 
 
 def mark_path(out: Path, name: str) -> Path:
@@ -29,22 +30,29 @@ def write_mark(out: Path, name: str, *, status: str, note: str = "", seconds: fl
     """Note an end; without a status only the time that was spent."""
     before = read_mark(out, name)
     spent = round(seconds + float(before.get("seconds", 0.0)), 1)
-    path = mark_path(out, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".part-{os.getpid()}")
     content = {
         "status": status or before.get("status", ""),
         "note": note or before.get("note", ""),
         "seconds": spent,
     }
+    _write(mark_path(out, name), content)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".part-{os.getpid()}")
     temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
     temporary.replace(path)
+
+
+def clear_status(out: Path, name: str) -> None:
+    """A run goes on; the time that it took stays noted."""
+    if mark := read_mark(out, name):
+        _write(mark_path(out, name), {**mark, "status": "", "note": ""})
 
 
 def forgive_lost(out: Path) -> None:
     """Runs that were given up because workers died may be tried again."""
     for path in (out / "trials").glob("*.json"):
-        mark = read_mark(out, path.stem)
-        if mark.get("note") == LOST:
-            content = {**mark, "status": "", "note": ""}
-            path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        if read_mark(out, path.stem).get("note") == LOST:
+            clear_status(out, path.stem)

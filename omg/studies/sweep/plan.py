@@ -25,12 +25,15 @@ from omg.studies.sweep.space import (
     draws,
     is_space,
     read_word,
+    size_of,
 )
 from omg.studies.sweep.spec import SweepSpec, checked, read_file
 from omg.types import OmgError, user_path
 
 FILE = "sweep.json"
 DRAWN = 10  # configurations, where nobody says how many
+MOST = 10_000  # configurations; each is checked before anything starts
+FREE = frozenset({"cpus", "gpus", "max_failures"})  # may differ in a continuation
 # Keys that a sweep sets itself, and what to do instead of giving them.
 RESERVED = {
     "seed": "Give --seeds=1:5",
@@ -168,11 +171,10 @@ def check_out(plan: SweepPlan, *, resume: bool) -> None:
             raise OmgError(f"--out={plan.out} holds something else. Choose a new folder.")
         return
     before = saved_plan(plan.out).spec
-    free = {"cpus", "gpus", "max_failures"}
     changed = [
         key
         for key, value in before.model_dump().items()
-        if key not in free and value != plan.spec.model_dump()[key]
+        if key not in FREE and value != plan.spec.model_dump()[key]
     ]
     if changed:
         raise OmgError(
@@ -259,40 +261,55 @@ def _configurations(
     spec: SweepSpec, dimensions: Sequence[Dimension]
 ) -> tuple[list[dict[str, Any]], int, list[str]]:
     """What is tried: the settings (none with Optuna), how many, and what to say about it."""
-    search = spec.search_kind()
+    search, wanted = spec.search_kind(), spec.samples or DRAWN
     if search == "optuna":
-        return [], spec.samples or DRAWN, []
-    rng = SeedTree(spec.draw_seed).numpy("sweep")
+        _check_count(wanted)
+        return [], wanted, []
     if search == "grid":
-        ranges = [d.written() for d in dimensions if not d.is_list]
-        if ranges:
-            raise OmgError(
-                f"--search=grid cannot try every value of {ranges[0]}. Give a list "
-                "(key=grid:a,b), or use --search=random."
-            )
-        found = combinations(dimensions)
-        if spec.samples:
-            raise OmgError(
-                f"--samples={spec.samples} has no effect with --search=grid, which tries all "
-                f"{len(found)}. Leave it out, or use --search=random."
-            )
+        found = _every(spec, dimensions)
         return found, len(found), []
-    drawn = [d for d in dimensions if d.kind != "grid"]
+    rng = SeedTree(spec.draw_seed).numpy("sweep")
     if spec.scheduler == "pbt":
-        drawn = list(dimensions)
-    wanted = spec.samples or DRAWN
-    grid = combinations([d for d in dimensions if d not in drawn])
-    found = [{**point, **draw} for draw in draws(drawn, wanted, rng) for point in grid]
-    order = [d.key for d in dimensions]
-    found = [{key: one[key] for key in order} for one in found]
-    notes = []
-    if spec.samples and len(found) < wanted * len(grid):
-        notes.append(
-            f"There are only {len(found)} different configurations, not {wanted * len(grid)}."
-        )
-    if spec.scheduler == "pbt":
-        found = [found[i % len(found)] for i in range(wanted)]
-        notes = []
         if wanted < 4:
             raise OmgError(f"pbt needs a population of 4 runs at least. Raise --samples={wanted}.")
-    return found, len(found), notes
+        _check_count(wanted)
+        drawn = draws(dimensions, wanted, rng)
+        return [drawn[i % len(drawn)] for i in range(wanted)], wanted, []
+    fixed = [d for d in dimensions if d.kind == "grid"]
+    wished = wanted * size_of(fixed)
+    _check_count(wished)
+    grid = combinations(fixed)
+    drawn = draws([d for d in dimensions if d not in fixed], wanted, rng)
+    order = [d.key for d in dimensions]
+    both = ({**point, **draw} for draw in drawn for point in grid)
+    found = [{key: one[key] for key in order} for one in both]
+    fewer = bool(spec.samples) and len(found) < wished
+    told = f"There are only {len(found)} different configurations, not {wished}."
+    return found, len(found), [told] * fewer
+
+
+def _every(spec: SweepSpec, dimensions: Sequence[Dimension]) -> list[dict[str, Any]]:
+    """All of a grid; options that only draws have are refused."""
+    ranges = [d.written() for d in dimensions if not d.is_list]
+    if ranges:
+        raise OmgError(
+            f"--search=grid cannot try every value of {ranges[0]}. Give a list "
+            "(key=grid:a,b), or use --search=random."
+        )
+    count = size_of(dimensions)
+    for option, value in (("samples", spec.samples), ("draw-seed", spec.draw_seed)):
+        if value:
+            raise OmgError(
+                f"--{option}={value} has no effect with --search=grid, which tries all {count}. "
+                "Leave it out, or use --search=random."
+            )
+    _check_count(count)
+    return combinations(dimensions)
+
+
+def _check_count(count: int) -> None:
+    if count > MOST:
+        raise OmgError(
+            f"That makes {count:,} configurations, and {MOST:,} are the most. Give fewer values, "
+            "or draw some of them: key=choice:a,b with --samples."
+        )

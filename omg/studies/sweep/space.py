@@ -18,6 +18,7 @@ LISTS = ("grid", "choice")
 RANGES = ("uniform", "loguniform", "randint", "lograndint")
 KINDS = (*LISTS, *RANGES)
 _WHOLE = ("randint", "lograndint")
+MOST_LISTED = 100_000  # combinations; from more of them it is drawn without a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,11 @@ def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
+def size_of(dimensions: Sequence[Dimension]) -> int:
+    """How many combinations lists have."""
+    return math.prod(len(dimension.values) for dimension in dimensions)
+
+
 def combinations(dimensions: Sequence[Dimension]) -> list[dict[str, Any]]:
     """Every combination of the values of lists, the last key changing first."""
     found: list[dict[str, Any]] = [{}]
@@ -157,7 +163,9 @@ def draws(
 ) -> list[dict[str, Any]]:
     """`count` different combinations, drawn; fewer where there are fewer. A draw does not depend
     on how many follow."""
-    if dimensions and all(d.is_list for d in dimensions):
+    if not dimensions:
+        return [{}]
+    if all(d.is_list for d in dimensions) and size_of(dimensions) <= MOST_LISTED:
         every = combinations(dimensions)
         return [every[i] for i in rng.permutation(len(every))[:count]]
     found: list[dict[str, Any]] = []
@@ -165,7 +173,7 @@ def draws(
         one = {d.key: d.at(float(rng.random())) for d in dimensions}
         if one not in found:
             found.append(one)
-        if len(found) == count or not dimensions:
+        if len(found) == count:
             break
     return found
 

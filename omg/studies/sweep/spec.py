@@ -9,13 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from omg.config.loader import CONFIG_DIR, available, read_yaml
-from omg.config.schema import Count, Real, Section, Steps
+from omg.config.schema import Real, Section, Steps
 from omg.registry import expected, nearest
 from omg.studies.sweep.space import Dimension, read_dimension
 from omg.types import OmgError, user_path
 
 KIND = "sweeps"
 MOST_SEEDS = 1000
+# Options that only one scheduler reads.
+USED_BY = {"grace": "asha", "reduction": "asha", "perturb": "pbt"}
 
 
 def read_seeds(value: Any) -> Any:
@@ -56,7 +58,7 @@ class SweepSpec(Section):
     grace: Steps = 0  # steps before ASHA stops a run; 0: a tenth of them
     reduction: Annotated[Real, Field(gt=1)] = 3.0  # one in so many goes on (ASHA)
     perturb: Steps = 0  # steps between two exchanges (PBT); 0: a tenth of them
-    max_failures: Count = 5  # restarts of one run after a worker or a node died
+    max_failures: Steps = 5  # restarts of one run after a worker or a node died
 
     @field_validator("seeds")
     @classmethod
@@ -67,8 +69,12 @@ class SweepSpec(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> SweepSpec:
-        if self.scheduler == "pbt" and self.search == "optuna":
-            raise ValueError("pbt changes settings itself; leave --search=optuna out")
+        if self.scheduler == "pbt" and self.search in ("optuna", "grid"):
+            raise ValueError(f"pbt changes settings itself; leave --search={self.search} out")
+        for option, scheduler in USED_BY.items():
+            given = getattr(self, option) != type(self).model_fields[option].default
+            if given and self.scheduler != scheduler:
+                raise ValueError(f"--{option} has no effect without --scheduler={scheduler}")
         return self
 
     def dimensions(self) -> tuple[Dimension, ...]:
