@@ -14,7 +14,7 @@ from rich.console import Console
 
 from omg.integrations.ray.progress import SweepDisplay, SweepProgress
 from omg.integrations.ray.search import trial_config
-from omg.studies.sweep.marks import read_mark, write_mark
+from omg.studies.sweep.marks import mark_path, read_mark, write_mark
 from omg.studies.sweep.plan import SweepPlan, plan_of
 
 
@@ -82,9 +82,11 @@ def test_a_note_that_was_written_over_is_made_again_at_the_end(plan: SweepPlan) 
     trials = [
         trial(plan, 0, "TERMINATED", status="running"),
         trial(plan, 1, "TERMINATED", status="running"),
-        trial(plan, 2, "PENDING", status="running"),
+        trial(plan, 2, "TERMINATED", status="running"),  # by Ctrl-C
     ]
-    write_mark(plan.out, "000-s1", status="", seconds=5.0)
+    for one in trials[:2]:
+        progress.on_trial_complete(1, trials, one)
+    mark_path(plan.out, "000-s1").write_text('{"status": "", "seconds": 5.0}')
     write_mark(plan.out, "000-s2", status="finished")
     progress.on_experiment_end(trials)
     states = [read_mark(plan.out, f"000-s{seed}").get("status") for seed in (1, 2, 3)]

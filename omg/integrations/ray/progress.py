@@ -98,6 +98,7 @@ class SweepProgress(Callback):
     def __init__(self, out: str, metric: str) -> None:
         self._out, self._metric = out, metric
         self._begun: dict[str, Any] = {}
+        self._stopped: list[str] = []  # by a scheduler; Ctrl-C ends trials as well
 
     def _display(self) -> SweepDisplay | None:
         return _SHOWN.get(self._out)
@@ -131,24 +132,21 @@ class SweepProgress(Callback):
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         """A run that was stopped may have noted its time over our note of it."""
-        for trial in trials:
-            if _status(trial) == "stopped":
-                self._note_stopped(trial)
+        for name in self._stopped:
+            if not read_mark(Path(self._out), name).get("status"):
+                write_mark(Path(self._out), name, status="stopped")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         result: Mapping[str, Any] = trial.last_result or {}
         status = str(result.get("status", ""))
         if status not in ("finished", "failed"):
             status = "stopped"
-            self._note_stopped(trial)
+            self._stopped.append(trial.config["name"])
+            self._note(trial, status)
         if display := self._display():
             told = f"{self._metric} {_value(result.get(self._metric))} at step "
             told += f"{result.get('t_env', 0):,}"
             display.happened(status, trial, result.get("note") or told)
-
-    def _note_stopped(self, trial: Any) -> None:
-        if not read_mark(Path(self._out), trial.config["name"]).get("status"):
-            self._note(trial, "stopped")
 
     def _note(self, trial: Any, status: str, note: str = "") -> None:
         write_mark(Path(self._out), trial.config["name"], status=status, note=note)
