@@ -84,7 +84,8 @@ def summary(root: Path, maps: list[str]) -> tuple[list[dict[str, Any]], list[dic
                 points += points_of(f"{name} {alg}", "battle_won", line)
         if lines:
             title = f"{name}: battles won in greedy tests"
-            draw(lines, root / f"{name}.png", title=title, axis="share of battles won")
+            axis = "share of battles won"
+            draw(lines, root / f"{name}.png", title=title, axis=axis, metric=WON)
     return rows, points
 
 
