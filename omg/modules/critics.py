@@ -175,13 +175,18 @@ class ValueCritic(Critic):
     def unroll_states(self, inputs_PNI: Tensor, arranged: Sequences) -> tuple[Tensor, Tensor]:
         """V [P, n] and the hidden state after every slot, [P, n, carry_dim]."""
         slots, agents, _ = inputs_PNI.shape
-        hidden = self.body(inputs_PNI.flatten(0, 1))
-        carry = hidden.new_zeros(slots * agents, 0)
-        if self.rnn is not None:
-            sizes = arranged.packing.sizes * agents
-            start = hidden.new_zeros(int(sizes[0]), self.carry_dim)
-            carry = hidden = self.rnn.unroll_packed(hidden, sizes, start)
-        values: Tensor = self.head(hidden)
+        inputs = inputs_PNI.flatten(0, 1)
+        if self.rnn is None:
+            values: Tensor = self.head(self.body(inputs))
+            return values.view(slots, agents), inputs.new_zeros(slots, agents, 0)
+        *before, last, _ = self.body
+        assert isinstance(last, nn.Linear)
+        for layer in before:
+            inputs = layer(inputs)
+        sizes = arranged.packing.sizes * agents
+        start = inputs.new_zeros(int(sizes[0]), self.carry_dim)
+        head = self.head.weight, self.head.bias
+        carry, values = self.rnn.unroll_between(last, head, inputs, sizes, start)
         return values.view(slots, agents), carry.view(slots, agents, self.carry_dim)
 
     def variants(self, inputs_RI: Tensor, features_REF: Tensor, carry_RH: Tensor) -> Tensor:

@@ -46,9 +46,9 @@ def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
 
 
-def pointers(tensors: Iterable[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+def pointers(tensors: Iterable[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
     """An array of them."""
-    found = [tensor.data_ptr() for tensor in tensors]
+    found = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
     return (ctypes.c_void_p * len(found))(*found)
 
 

@@ -10,7 +10,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from omg.modules.kernels.gru import GRUCore, StackedKernel, stacked_kernel
+from omg.modules.kernels.gru import GRUCore
+from omg.modules.kernels.stacked import StackedKernel, stacked_kernel
 
 
 class AgentNetwork(nn.Module):
@@ -82,6 +83,14 @@ class ActionHead(nn.Linear):
             return advantage
         value: Tensor = self.value(hidden)
         return value + advantage - advantage.mean(-1, keepdim=True)
+
+    def as_one_layer(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the linear layer that computes the same; dueling is linear, too."""
+        weight, bias = self.weight, self.bias
+        if self.value is None:
+            return weight, bias
+        centred = weight - weight.mean(0, keepdim=True), bias - bias.mean()
+        return centred[0] + self.value.weight, centred[1] + self.value.bias
 
 
 class RNNAgent(AgentNetwork):
@@ -187,8 +196,10 @@ class RNNAgent(AgentNetwork):
     def unroll_packed(
         self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        hidden = self.rnn.unroll_packed(torch.relu(self.fc1(inputs_PI)), sizes, carry)
-        return self.fc2(hidden), hidden
+        hidden, outputs = self.rnn.unroll_between(
+            self.fc1, self.fc2.as_one_layer(), inputs_PI, sizes, carry
+        )
+        return outputs, hidden
 
 
 class IndividualRNNAgent(AgentNetwork):
