@@ -88,6 +88,34 @@ class Packing:
             place=episode * steps + time,
         )
 
+    def without_last(self, episodes: Tensor) -> tuple[Packing, Tensor]:
+        """Some of the episodes, each without its last slot (no slot of it is a transition that
+        knows its successor), and where their slots lie here, [P']."""
+        device = self.episode.device
+        order = self.episode[: int(self.sizes[0])]
+        rank_of = torch.empty(self.shape[0], dtype=torch.int64, device=device)
+        rank_of[order] = torch.arange(len(order), device=device)
+        ranks, numbers = rank_of[episodes].sort()
+        sizes = self.sizes.to(device)
+        offsets = (torch.cumsum(sizes, 0) - sizes)[:-1].unsqueeze(1)
+        here = ranks < sizes[1:].unsqueeze(1)  # [T' - 1, episodes]
+        time, rank = here.nonzero(as_tuple=True)
+        slots = (offsets + ranks)[here]
+        reached = here.sum(1)
+        episode, steps = numbers[rank], self.shape[1]
+        part = Packing(
+            shape=(len(episodes), steps),
+            episode=episode,
+            time=time,
+            sizes=reached[reached > 0].cpu(),
+            rank=rank,
+            length=self.length[slots] - 1,
+            now=slots[:0],
+            next=slots[:0],
+            place=episode * steps + time,
+        )
+        return part, slots
+
     def living(self, alive: Tensor) -> Packing:
         """The packing of rows whose seats may leave, `alive` [P] where they still act: only those
         are transitions, and an episode of a row ends where its seat is absent first."""

@@ -31,6 +31,7 @@ class Capabilities:
     models: bool = True  # whether the policy may have an opponent model (mac=multi_module_mac)
     mixers: Literal["none", "optional", "required"] = "none"
     critics: tuple[str, ...] = ()  # critics it can learn; empty: it has none
+    shares_trunk: bool = False  # whether its critic may share the policy's layers (share_trunk)
 
 
 def one_learns(config: Config) -> bool:
@@ -70,6 +71,10 @@ def _check_parts(config: Config, able: Capabilities, learner: str) -> None:
         raise OmgError(
             f"{learner} does not learn critic={config.critic}. "
             f"Set critic={' or '.join(able.critics)}."
+        )
+    if config.share_trunk and not able.shares_trunk:
+        raise OmgError(
+            f"{learner} has no critic that could share the policy's layers. Set share_trunk=false."
         )
     if config.critic is not None and not able.critics:
         raise OmgError(f"{learner} has no critic, and critic={config.critic}. Set critic=null.")
@@ -284,9 +289,12 @@ def sampling_selector(config: Config, selector: ActionSelector) -> Multinomial:
 
 
 def make_optimiser(
-    config: Config, parameters: Iterable[nn.Parameter], lr: float | None = None
+    config: Config,
+    parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+    lr: float | None = None,
 ) -> torch.optim.Optimizer:
-    """RMSprop with PyMARL's settings, or Adam; at the configured rate unless another is given."""
+    """RMSprop with PyMARL's settings, or Adam; at the configured rate unless another is given, or
+    in groups of parameters with rates of their own."""
     shared: dict[str, Any] = {
         "lr": config.lr if lr is None else lr,
         "eps": config.optim_eps,

@@ -228,6 +228,46 @@ class CentralCritic(ValueCritic):
         return torch.cat(parts if feature is None else [*parts, feature], -1)
 
 
+class TrunkCritic(Critic):
+    """V by a layer on the policy's own hidden state, which it shapes, too (`share_trunk`). Fed what
+    the policy is fed; `WithValue` computes both in one pass."""
+
+    def __init__(self, hidden_dim: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(hidden_dim, 1)
+
+    def inputs(self, played: Trajectories, fed: Tensor, feature: Tensor | None = None) -> Tensor:
+        return fed
+
+    def forward(self, inputs_PNI: Tensor, arranged: Sequences) -> Tensor:
+        """V [P, n] of hidden states [P, n, H]."""
+        values: Tensor = self.head(inputs_PNI)
+        return values.squeeze(-1)
+
+
+class ValueFunction(nn.Module):
+    """A critic and the unit of what it predicts: its output is (V - mean) / deviation of the
+    returns seen so far, or V itself. One file, because neither means anything alone."""
+
+    def __init__(self, critic: Critic, *, standardise: bool) -> None:
+        super().__init__()
+        self.critic = critic
+        self.returns = RunningStats() if standardise else None
+
+    def forward(self, inputs_PNI: Tensor, arranged: Sequences) -> Tensor:
+        """In the critic's unit, [P, n]."""
+        out: Tensor = self.critic(inputs_PNI, arranged)
+        return out
+
+    def restored(self, predicted: Tensor) -> Tensor:
+        """In rewards."""
+        return predicted if self.returns is None else self.returns.restored(predicted)
+
+    def normalised(self, values: Tensor) -> Tensor:
+        """In the critic's unit."""
+        return values if self.returns is None else self.returns.normalised(values)
+
+
 CRITICS: PartRegistry[Critic] = PartRegistry(
     "critic",
     {

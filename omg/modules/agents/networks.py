@@ -202,6 +202,31 @@ class RNNAgent(AgentNetwork):
         return outputs, hidden
 
 
+class WithValue(AgentNetwork):
+    """An agent and one more layer on its hidden state: the outputs of both side by side, the
+    layer's last, in one pass."""
+
+    def __init__(self, agent: RNNAgent, head: nn.Linear) -> None:
+        super().__init__()
+        self.agent, self.head, self.carry_dim = agent, head, agent.carry_dim
+
+    def step(
+        self, inputs: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        outputs, hidden = self.agent.step(inputs, carry, seats)
+        return torch.cat([outputs, self.head(hidden)], -1), hidden
+
+    def unroll_packed(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        weight, bias = self.agent.fc2.as_one_layer()
+        both = torch.cat([weight, self.head.weight]), torch.cat([bias, self.head.bias])
+        hidden, outputs = self.agent.rnn.unroll_between(
+            self.agent.fc1, both, inputs_PI, sizes, carry
+        )
+        return outputs, hidden
+
+
 class IndividualRNNAgent(AgentNetwork):
     """One `RNNAgent` per seat, parameters `agents.<seat>.fc1 …`. Every row or sequence is computed
     by the network of its seat, and only that network gets its gradient."""

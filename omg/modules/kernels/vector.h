@@ -71,10 +71,8 @@ INLINE vec inverse(vec x) {
 #endif
 }
 
-/* e^x, relative error about 1e-7; x is clamped to ±40, where products of two results are finite
- * and a sigmoid has long been 0 or 1. */
-INLINE vec vexp(vec x) {
-    x = at_least(at_most(x, 40.0f), -40.0f);
+/* e^x, relative error about 1e-7; x between -87 and 87. */
+INLINE vec vexp_within(vec x) {
     const vec magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
     vec k = x * splat(1.44269504089f) + magic;
     ivec whole = (ivec)k << 23;
@@ -89,6 +87,29 @@ INLINE vec vexp(vec x) {
     p = p * r + splat(1.0f);
     p = p * r + splat(1.0f);
     return (vec)((ivec)p + whole);
+}
+
+/* e^x with x clamped to ±40, where products of two results are finite and a sigmoid has long been 0
+ * or 1. */
+INLINE vec vexp(vec x) { return vexp_within(at_least(at_most(x, 40.0f), -40.0f)); }
+
+/* ln x of positive normal x, relative error about 1e-7; what is not a number stays so. */
+INLINE vec vlog(vec x) {
+    const ivec bits = (ivec)x, half = (ivec)splat(0.70710678f);
+    const ivec exponent = (bits - half) >> 23; /* x = 2^exponent m with m from √½ to √2 */
+    const vec f = (vec)(bits - (exponent << 23)) - splat(1.0f);
+    vec p = splat(7.0376836292e-2f);
+    p = p * f + splat(-1.1514610310e-1f);
+    p = p * f + splat(1.1676998740e-1f);
+    p = p * f + splat(-1.2420140846e-1f);
+    p = p * f + splat(1.4249322787e-1f);
+    p = p * f + splat(-1.6668057665e-1f);
+    p = p * f + splat(2.0000714765e-1f);
+    p = p * f + splat(-2.4999993993e-1f);
+    p = p * f + splat(3.3333331174e-1f);
+    const vec e = __builtin_convertvector(exponent, vec), square = f * f;
+    return (x - x) + e * splat(0.693359375f) +
+           (f + (p * f * square - (splat(0.5f) * square + e * splat(2.12194440e-4f))));
 }
 
 /* 1 / (1 + e^-x) and 1 / (1 + e^-y) with one division. */
