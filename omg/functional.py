@@ -91,27 +91,24 @@ class Packing:
     def without_last(self, episodes: Tensor) -> tuple[Packing, Tensor]:
         """Some of the episodes, each without its last slot (no slot of it is a transition that
         knows its successor), and where their slots lie here, [P']."""
-        device = self.episode.device
-        order = self.episode[: int(self.sizes[0])]
-        rank_of = torch.empty(self.shape[0], dtype=torch.int64, device=device)
-        rank_of[order] = torch.arange(len(order), device=device)
+        sizes, steps = self.sizes.to(self.episode.device), self.shape[1]
+        rank_of = torch.argsort(self.episode[: int(self.sizes[0])])
         ranks, numbers = rank_of[episodes].sort()
-        sizes = self.sizes.to(device)
         offsets = (torch.cumsum(sizes, 0) - sizes)[:-1].unsqueeze(1)
         here = ranks < sizes[1:].unsqueeze(1)  # [T' - 1, episodes]
         time, rank = here.nonzero(as_tuple=True)
         slots = (offsets + ranks)[here]
-        reached = here.sum(1)
-        episode, steps = numbers[rank], self.shape[1]
+        reached = here.sum(1).cpu()
+        episode, nothing = numbers[rank], slots[:0]
         part = Packing(
             shape=(len(episodes), steps),
             episode=episode,
             time=time,
-            sizes=reached[reached > 0].cpu(),
+            sizes=reached[: int((reached > 0).sum())],
             rank=rank,
             length=self.length[slots] - 1,
-            now=slots[:0],
-            next=slots[:0],
+            now=nothing,
+            next=nothing,
             place=episode * steps + time,
         )
         return part, slots

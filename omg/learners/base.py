@@ -17,7 +17,8 @@ from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
 from omg.controllers.base import Controller
 from omg.controllers.team import TeamMAC
-from omg.modules.kernels.optimiser import FastAdam, FastRMSprop, clip_gradients
+from omg.modules.kernels.given import GivenLoss
+from omg.modules.kernels.optimiser import FastAdam, FastRMSprop, clipped_step
 from omg.types import EnvSpec, OmgError
 
 
@@ -306,17 +307,17 @@ def make_optimiser(
 
 
 def descend(
-    loss: Tensor,
+    loss: Tensor | GivenLoss,
     optimiser: torch.optim.Optimizer,
     parameters: Sequence[nn.Parameter],
     config: Config,
 ) -> Tensor:
     """One clipped step; the norm of the gradient before clipping."""
-    optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    norm = clip_gradients(parameters, config.grad_norm_clip)
-    optimiser.step()
-    return norm
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
+    loss.backward()
+    return clipped_step(optimiser, parameters, config.grad_norm_clip)
 
 
 def descend_model(terms: Mapping[str, Tensor], optimiser: torch.optim.Optimizer) -> Metrics:

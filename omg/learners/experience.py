@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from omg.components.trajectories import Sequences, Trajectories
-from omg.modules.kernels.ppo import Taken
+from omg.modules.kernels.ppo import Aims, Taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +21,28 @@ class Experience:
     critic_inputs: Tensor  # [P, n, J]
     avail: Tensor  # [P, n, A]
     actions: Tensor  # [P, n]
-    log_probs: Tensor  # [P, n], of the actions when they were taken
-    advantages: Tensor  # [P, n]
-    predicted: Tensor  # [P, n], the critic's outputs before the first epoch
-    targets: Tensor  # [P, n], what it should have said, in its unit
+    numbers: Tensor  # [4, P, n]: the four that follow, together, because they are read together
     counts: Tensor | None  # [P, n], which seats act in a transition there; None: all of them
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Of the actions when they were taken, [P, n]."""
+        return self.numbers[0]
+
+    @property
+    def advantages(self) -> Tensor:
+        """[P, n]."""
+        return self.numbers[1]
+
+    @property
+    def predicted(self) -> Tensor:
+        """The critic's outputs before the first epoch, [P, n]."""
+        return self.numbers[2]
+
+    @property
+    def targets(self) -> Tensor:
+        """What it should have said, in its unit, [P, n]."""
+        return self.numbers[3]
 
     @property
     def episodes(self) -> int:
@@ -42,6 +59,7 @@ class Experience:
 
         inputs, shared = those(self.inputs), self.critic_inputs is self.inputs
         counts = None if self.counts is None else those(self.counts)
+        all_count = counts is None or bool(counts.all())
         return Experience(
             arranged=Sequences(
                 packing=packing,
@@ -52,11 +70,8 @@ class Experience:
             critic_inputs=inputs if shared else those(self.critic_inputs),
             avail=those(self.avail),
             actions=those(self.actions),
-            log_probs=those(self.log_probs),
-            advantages=those(self.advantages),
-            predicted=those(self.predicted),
-            targets=those(self.targets),
-            counts=None if counts is None or bool(counts.all()) else counts,
+            numbers=self.numbers.index_select(1, slots),
+            counts=None if all_count else counts,
         )
 
     def counted(self, of_slots: Tensor) -> Tensor:
@@ -73,6 +88,17 @@ class Experience:
             self.advantages.flatten(),
             self.counted_rows,
         )
+
+    @property
+    def aims(self) -> Aims:
+        """What the critic should have said, by row."""
+        return Aims(self.predicted.flatten(), self.targets.flatten(), self.counted_rows)
+
+    @property
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """The policy's inputs [P·n, I], and how many rows each step has."""
+        sizes = self.arranged.packing.sizes * self.arranged.n_seats
+        return self.inputs.flatten(0, 1), sizes
 
     @property
     def counted_rows(self) -> Tensor | None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from omg.components.episodes import EpisodeBatch
-from omg.components.trajectories import Sequences, Trajectories
+from omg.components.trajectories import Trajectories
 from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.functional import generalised_advantages
@@ -29,18 +29,11 @@ from omg.learners.base import (
 from omg.learners.experience import Experience, acting_slots
 from omg.learners.leaving import outcomes
 from omg.learners.model_training import MODEL_TRAININGS, Alternatives, PolicyLearner
+from omg.learners.ppo_losses import PPOLosses
 from omg.modules.agents.networks import RNNAgent, WithValue
 from omg.modules.critics import Critic, TrunkCritic, ValueCritic, ValueFunction, build_critic
-from omg.modules.kernels.ppo import (
-    TINY,
-    PolicyTerms,
-    counted,
-    evaluated,
-    policy_loss,
-    policy_loss_of,
-    ppo_kernel,
-    value_loss,
-)
+from omg.modules.kernels.given import GivenLoss
+from omg.modules.kernels.ppo import TINY
 from omg.types import EnvSpec, OmgError
 
 
@@ -91,15 +84,15 @@ class PPOLearner(PolicyLearner):
                 f"ppo_minibatches={config.ppo_minibatches} parts cannot be made of {episodes} "
                 f"episodes (batch_size={config.batch_size}). Lower the first or raise batch_size."
             )
-        self._selector = sampling_selector(config, self._policy.selector)
+        selector = sampling_selector(config, self._policy.selector)
         critic = self._make_critic(spec)
         self.values = ValueFunction(critic, standardise=config.standardise_values).to(device)
         self._actor_parameters = list(self._policy.network.parameters())
         self._critic_parameters = list(self.values.parameters())
-        self._both: WithValue | None = None
+        both: WithValue | None = None
         if isinstance(critic, TrunkCritic):
             assert isinstance(self._policy.network, RNNAgent)
-            self._both = WithValue(self._policy.network, critic.head)
+            both = WithValue(self._policy.network, critic.head)
             groups: list[dict[str, Any]] = [
                 {"params": self._actor_parameters},
                 {"params": self._critic_parameters, "lr": config.critic_lr},
@@ -111,6 +104,7 @@ class PPOLearner(PolicyLearner):
             self._critic_optimiser = make_optimiser(
                 config, self._critic_parameters, config.critic_lr
             )
+        self.losses = PPOLosses(config, self._policy, self.values, selector, both)
         self._shuffle = torch.Generator().manual_seed(config.seed)
 
     def _make_critic(self, spec: EnvSpec) -> Critic:
@@ -166,7 +160,7 @@ class PPOLearner(PolicyLearner):
         packing = played.packing
         inputs = self._policy.inputs.packed(played, feature)
         critic_inputs = self.values.critic.inputs(played, inputs, feature)
-        outputs, predicted = self._outputs(inputs, critic_inputs, played)
+        outputs, predicted = self.losses.outputs(inputs, critic_inputs, played)
         values = self.values.restored(predicted)
         reward, terminated = self._outcomes(played)
         advantages = generalised_advantages(
@@ -195,23 +189,17 @@ class PPOLearner(PolicyLearner):
             critic_inputs=critic_inputs,
             avail=avail,
             actions=actions,
-            log_probs=self._evaluate(outputs, avail, actions, progress)[0],
-            advantages=self._standardised(advantages, gains),
-            predicted=predicted,
-            targets=self.values.normalised(returns),
+            numbers=torch.stack(
+                [
+                    self.losses.evaluate(outputs, avail, actions, progress)[0],
+                    self._standardised(advantages, gains),
+                    predicted,
+                    self.values.normalised(returns),
+                ]
+            ),
             counts=counts,
         )
         return experience, found
-
-    def _outputs(
-        self, inputs_PNI: Tensor, critic_inputs_PNJ: Tensor, arranged: Sequences
-    ) -> tuple[Tensor, Tensor]:
-        """The policy's outputs [P, n, A] and the critic's [P, n]."""
-        if self._both is not None:
-            both = self._policy.unroll(inputs_PNI, arranged, self._both)
-            return both[..., :-1], both[..., -1]
-        outputs = self._policy.unroll(inputs_PNI, arranged)
-        return outputs, self.values(critic_inputs_PNJ, arranged)
 
     def _outcomes(self, played: Trajectories) -> tuple[Tensor, Tensor]:
         """Rewards [P, 1 or n] and ends [P] or [P, n] of all slots; those of seats that leave are
@@ -233,34 +221,6 @@ class PPOLearner(PolicyLearner):
             return advantages
         deviation, mean = torch.std_mean(gains, correction=0)
         return (advantages - mean) / (deviation + 1e-5)
-
-    @torch.no_grad()
-    def _evaluate(
-        self, outputs_PNA: Tensor, avail_PNA: Tensor, actions_PN: Tensor, progress: Progress
-    ) -> tuple[Tensor, Tensor]:
-        """log π of the actions taken at every slot, and the entropy of π there, [P, n]: of the
-        distribution that acts, whatever the selector makes of the outputs."""
-        mixture, kernel = self._selector.mixture(progress.env_steps), ppo_kernel()[0]
-        rows = outputs_PNA.flatten(0, 1).contiguous()
-        if mixture is not None and kernel is not None and kernel.fits(rows):
-            found = kernel.evaluate(rows, avail_PNA.flatten(0, 1), actions_PN.flatten(), mixture)
-            return found[0].view_as(actions_PN), found[1].view_as(actions_PN)
-        chances = self._selector.probabilities(outputs_PNA, avail_PNA, env_steps=progress.env_steps)
-        return evaluated(chances, actions_PN)
-
-    def _policy_loss(
-        self, outputs_PNA: Tensor, experience: Experience, progress: Progress
-    ) -> tuple[Tensor, PolicyTerms]:
-        """-mean of the clipped surrogate - entropy_coef · mean entropy."""
-        config, rows, taken = self._config, outputs_PNA.flatten(0, 1), experience.taken
-        mixture = self._selector.mixture(progress.env_steps)
-        if mixture is not None:
-            return policy_loss(
-                rows, taken, mixture, clip=config.eps_clip, entropy_coef=config.entropy_coef
-            )
-        rows, taken = counted(rows, taken)
-        chances = self._selector.probabilities(rows, taken.avail, env_steps=progress.env_steps)
-        return policy_loss_of(chances, taken, config.eps_clip, config.entropy_coef)
 
     def epochs(self, experience: Experience, progress: Progress) -> Metrics:
         """ppo_epochs passes of ppo_minibatches steps; means over them (ratio_max: the largest)."""
@@ -288,31 +248,24 @@ class PPOLearner(PolicyLearner):
     def _step(self, experience: Experience, progress: Progress) -> dict[str, Tensor]:
         """One gradient step of the policy and one of the critic, or of both at once."""
         config = self._config
-        outputs, values = self._outputs(
-            experience.inputs, experience.critic_inputs, experience.arranged
-        )
-        loss, terms = self._policy_loss(outputs, experience, progress)
-        error = value_loss(
-            values.flatten(),
-            experience.predicted.flatten(),
-            experience.targets.flatten(),
-            experience.counted_rows,
-            clip=config.value_clip,
-        )
         if self._critic_optimiser is None:
+            loss, terms, error = self.losses.both(experience, progress)
             every = [*self._actor_parameters, *self._critic_parameters]
-            norm = descend(loss + config.value_coef * error, self._optimiser, every, config)
-            norms = {"agent_grad_norm": norm}
+            norms = {"agent_grad_norm": descend(loss, self._optimiser, every, config)}
         else:
+            loss, terms = self.losses.policy(experience, progress)
+            norm = descend(loss, self._optimiser, self._actor_parameters, config)
+            wrong = self.losses.values(experience)
             norms = {
-                "agent_grad_norm": descend(loss, self._optimiser, self._actor_parameters, config),
+                "agent_grad_norm": norm,
                 "critic_grad_norm": descend(
-                    error, self._critic_optimiser, self._critic_parameters, config
+                    wrong, self._critic_optimiser, self._critic_parameters, config
                 ),
             }
+            error = wrong.value() if isinstance(wrong, GivenLoss) else wrong.detach()
         return {
             "pg_loss": -terms.surrogate,
-            "value_loss": error.detach(),
+            "value_loss": error,
             "entropy": terms.entropy,
             "approx_kl": terms.approx_kl,
             "clip_fraction": terms.clip_fraction,

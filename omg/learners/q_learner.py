@@ -38,7 +38,8 @@ from omg.learners.base import (
 from omg.learners.leaving import acting, of_acting, outcomes, without_absent
 from omg.learners.model_training import Alternatives, Lesson, PolicyLearner
 from omg.modules.agents import AgentNetwork
-from omg.modules.mixers import MIXERS, Mixer
+from omg.modules.kernels.qmix import QMixKernel, Transitions, td_loss
+from omg.modules.mixers import MIXERS, Mixer, QMixer
 from omg.policies.policy import Policy
 from omg.types import EnvSpec, OmgError
 
@@ -162,19 +163,76 @@ class QLearner(PolicyLearner):
             played, progress, lambda alternatives: self._values(update, alternatives)
         )
         online = update.unroll(lesson.feature)
-        q = online.q.index_select(0, played.packing.now)
-        taken = gather_actions(q, played.now("actions"))
-        alive = None if played.alive is None else played.alive[played.packing.now]
-        taken = self._mixed(self.mixer, taken, played.now("state"), alive)
-        targets = self.targets(update, online, lesson)
-        acted = acting(played, team=self.mixer is not None)
-        metrics = self.fit(of_acting(taken, acted), of_acting(targets, acted), progress)
+        kernel = self._td_kernel(online, lesson)
+        if kernel is not None:
+            metrics = self._fit_in_one_call(kernel, update, online, progress)
+        else:
+            q = online.q.index_select(0, played.packing.now)
+            taken = gather_actions(q, played.now("actions"))
+            alive = None if played.alive is None else played.alive[played.packing.now]
+            taken = self._mixed(self.mixer, taken, played.now("state"), alive)
+            targets = self.targets(update, online, lesson)
+            acted = acting(played, team=self.mixer is not None)
+            metrics = self.fit(of_acting(taken, acted), of_acting(targets, acted), progress)
         if not self._optimiser.state:
             raise OmgError(
                 f"{type(self).__name__}.fit has made no step, so nothing is learned. Let it call "
                 "self.minimise(loss, progress)."
             )
         return {**metrics, **self._model.train(lesson), **self._model.finish(lesson)}
+
+    def _td_kernel(self, online: Unrolled, lesson: Lesson) -> QMixKernel | None:
+        """The kernel that computes `targets`, the mixing and the loss of `fit` at once; None where
+        it does not, or where a subclass has its own of these."""
+        kind = type(self)
+        if (
+            not (isinstance(self.mixer, QMixer) and isinstance(self._target_mixer, QMixer))
+            or lesson.ahead is not None
+            or kind.targets is not QLearner.targets
+            or kind.fit is not QLearner.fit
+            or kind._mixed is not QLearner._mixed
+        ):
+            return None
+        return self.mixer.kernel(online.q.flatten(1))
+
+    def _fit_in_one_call(
+        self, kernel: QMixKernel, update: Update, online: Unrolled, progress: Progress
+    ) -> Metrics:
+        """As `targets` and `fit`."""
+        played, packing, gamma = update.played, update.played.packing, self._config.gamma
+        assert isinstance(self.mixer, QMixer)
+        assert isinstance(self._target_mixer, QMixer)
+        with torch.no_grad():
+            target_q = self._policy.unroll(online.inputs, played, self._target_network)
+        reward, over = outcomes(played, gamma=gamma, team=True)
+        counts = acting(played, team=True)
+        transitions = Transitions(
+            now=packing.now,
+            next=packing.next,
+            actions=played.now("actions"),
+            reward=reward.flatten(),
+            over=over.flatten(),
+            state=played.pack("state") * self._state_scale,
+            avail=played.pack("avail_actions"),
+            alive=played.alive,
+            counts=None if counts is None else counts.flatten(),
+        )
+        loss, terms = td_loss(
+            kernel,
+            online.q,
+            target_q,
+            transitions,
+            (self.mixer.weights(), self._target_mixer.weights()),
+            gamma=gamma,
+            double=self._config.double_q,
+        )
+        return {
+            "loss": terms.loss,
+            "grad_norm": self.minimise(loss, progress),
+            "td_error_abs": terms.error,
+            "q_taken_mean": terms.taken,
+            "target_mean": terms.targets,
+        }
 
     def _mixed(
         self, mixer: Mixer | None, values_KN: Tensor, state_KS: Tensor, alive_KN: Tensor | None

@@ -13,7 +13,8 @@ from omg.components.episodes import OneHot
 from omg.components.trajectories import Sequences, Trajectories
 from omg.config.schema import Config
 from omg.modules.agents import AGENTS
-from omg.modules.kernels.gru import GRUCore
+from omg.modules.kernels.given import GivenLoss
+from omg.modules.kernels.gru import BlockLoss, GRUCore
 from omg.registry import PartRegistry
 from omg.types import EnvSpec
 
@@ -179,15 +180,28 @@ class ValueCritic(Critic):
         if self.rnn is None:
             values: Tensor = self.head(self.body(inputs))
             return values.view(slots, agents), inputs.new_zeros(slots, agents, 0)
+        last, head, inputs = self._between(inputs)
+        sizes = arranged.packing.sizes * agents
+        start = inputs.new_zeros(int(sizes[0]), self.carry_dim)
+        carry, values = self.rnn.unroll_between(last, head, inputs, sizes, start)
+        return values.view(slots, agents), carry.view(slots, agents, self.carry_dim)
+
+    def _between(self, inputs: Tensor) -> tuple[nn.Linear, tuple[Tensor, Tensor], Tensor]:
+        """The layers before and after the GRU, and what the first of these is fed."""
         *before, last, _ = self.body
         assert isinstance(last, nn.Linear)
         for layer in before:
             inputs = layer(inputs)
-        sizes = arranged.packing.sizes * agents
-        start = inputs.new_zeros(int(sizes[0]), self.carry_dim)
-        head = self.head.weight, self.head.bias
-        carry, values = self.rnn.unroll_between(last, head, inputs, sizes, start)
-        return values.view(slots, agents), carry.view(slots, agents, self.carry_dim)
+        return last, (self.head.weight, self.head.bias), inputs
+
+    def fit(self, inputs_PNI: Tensor, arranged: Sequences, loss: BlockLoss) -> GivenLoss | None:
+        """The loss of all values, with its gradients in the same call; None where that does not
+        exist."""
+        if self.rnn is None:
+            return None
+        last, head, inputs = self._between(inputs_PNI.flatten(0, 1))
+        sizes = arranged.packing.sizes * inputs_PNI.shape[1]
+        return self.rnn.fit_between(last, head, inputs, sizes, loss)
 
     def variants(self, inputs_RI: Tensor, features_REF: Tensor, carry_RH: Tensor) -> Tensor:
         """V of E alternative features at the same R moments, [R, E]: inputs without a feature

@@ -88,9 +88,7 @@ def difference_with_gradients(found: Tensor, expected: Tensor, leaves: Sequence[
 
 def plain(*tensors: Tensor) -> bool:
     """Whether the kernels can read these: floats of 32 bits on the CPU, without gaps."""
-    return all(
-        t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors
-    )
+    return all(t.is_cpu and t.dtype is torch.float32 and t.is_contiguous() for t in tensors)
 
 
 def agreed(*facts: bool) -> None:

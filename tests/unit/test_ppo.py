@@ -246,8 +246,8 @@ def test_old_log_probabilities_are_those_of_the_distribution_that_acted(
     part = experience.part(chosen)
     agents = torch.arange(2)
     old, old_part = (some.arranged.packing.unpack(some.log_probs) for some in (experience, part))
-    outputs, _ = learner._outputs(part.inputs, part.critic_inputs, part.arranged)
-    again, _ = learner._evaluate(outputs, part.avail, part.actions, progress)
+    outputs, _ = learner.losses.outputs(part.inputs, part.critic_inputs, part.arranged)
+    again, _ = learner.losses.evaluate(outputs, part.avail, part.actions, progress)
     torch.testing.assert_close(part.counted(part.log_probs), part.counted(again))
     for b in range(len(batch)):
         hidden = torch.zeros(2, mac.policy.network.carry_dim)
@@ -649,8 +649,8 @@ def test_a_minibatch_keeps_the_seats_of_its_episodes(pool: Path) -> None:
     chosen = torch.arange(len(seats)).flip(0)[:3]
     assert not torch.equal(seats[chosen], seats[:3])
     some = experience.part(chosen)
-    outputs, _ = learner._outputs(some.inputs, some.critic_inputs, some.arranged)
-    again, _ = learner._evaluate(outputs, some.avail, some.actions, START)
+    outputs, _ = learner.losses.outputs(some.inputs, some.critic_inputs, some.arranged)
+    again, _ = learner.losses.evaluate(outputs, some.avail, some.actions, START)
     torch.testing.assert_close(some.counted(some.log_probs), some.counted(again))
 
 

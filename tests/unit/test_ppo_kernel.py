@@ -11,6 +11,7 @@ from torch import Tensor
 from omg.components.action_selectors import Mixture
 from omg.modules.device import use_kernels
 from omg.modules.kernels.ppo import (
+    Aims,
     PolicyTerms,
     Taken,
     evaluated,
@@ -127,7 +128,8 @@ def test_the_values_loss_and_gradient_equal_torchs(
     for on in (True, False):
         use_kernels(on)
         try:
-            loss = value_loss(values, old, targets, None if all_count else counts, clip=clip)
+            aims = Aims(old, targets, None if all_count else counts)
+            loss = value_loss(values, aims, clip=clip)
         finally:
             use_kernels(True)
         found.append((loss, *torch.autograd.grad(loss, values)))

@@ -10,7 +10,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from omg.modules.kernels.gru import GRUCore
+from omg.modules.kernels.given import GivenLoss
+from omg.modules.kernels.gru import BlockLoss, GRUCore
 from omg.modules.kernels.stacked import StackedKernel, stacked_kernel
 
 
@@ -201,6 +202,11 @@ class RNNAgent(AgentNetwork):
         )
         return outputs, hidden
 
+    def fit_packed(self, inputs_PI: Tensor, sizes: Tensor, loss: BlockLoss) -> GivenLoss | None:
+        """The loss of the outputs of `unroll_packed` from zero states, with its gradients in the
+        same call; None where the kernel does not take this."""
+        return self.rnn.fit_between(self.fc1, self.fc2.as_one_layer(), inputs_PI, sizes, loss)
+
 
 class WithValue(AgentNetwork):
     """An agent and one more layer on its hidden state: the outputs of both side by side, the
@@ -219,12 +225,19 @@ class WithValue(AgentNetwork):
     def unroll_packed(
         self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        weight, bias = self.agent.fc2.as_one_layer()
-        both = torch.cat([weight, self.head.weight]), torch.cat([bias, self.head.bias])
         hidden, outputs = self.agent.rnn.unroll_between(
-            self.agent.fc1, both, inputs_PI, sizes, carry
+            self.agent.fc1, self._as_one_layer(), inputs_PI, sizes, carry
         )
         return outputs, hidden
+
+    def fit_packed(self, inputs_PI: Tensor, sizes: Tensor, loss: BlockLoss) -> GivenLoss | None:
+        """As `RNNAgent.fit_packed`."""
+        last = self._as_one_layer()
+        return self.agent.rnn.fit_between(self.agent.fc1, last, inputs_PI, sizes, loss)
+
+    def _as_one_layer(self) -> tuple[Tensor, Tensor]:
+        weight, bias = self.agent.fc2.as_one_layer()
+        return torch.cat([weight, self.head.weight]), torch.cat([bias, self.head.bias])
 
 
 class IndividualRNNAgent(AgentNetwork):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from omg.modules.device import (
     say_once,
     switched,
 )
+from omg.modules.kernels.given import GivenLoss
 
 # Input layer, w_ih, w_hh, b_ih, b_hh, output layer, each layer a weight and a bias; None: no layer.
 Weights = Sequence[Tensor | None]
@@ -36,6 +37,20 @@ class Passed(NamedTuple):
     gates: Tensor | None  # [P, 4H]
 
 
+class BlockLoss(Protocol):
+    """A loss of a network's outputs that another kernel computes, block by block."""
+
+    function: Any  # of the compiled library, a `loss_t`
+    outputs: int  # how many a row has
+    group: int  # how many rows belong together
+
+    def place(self, parts: int) -> Any:
+        """A pointer to what the function is told; `parts` may call it at once."""
+
+    def value(self) -> Tensor:
+        """The loss, when all blocks are done."""
+
+
 class GRUKernel:
     """Calls into the compiled library. Sequences are packed: `sizes` [T] (int64, CPU) says how
     many rows each step has, never more than the step before; tensors hold all steps' rows."""
@@ -43,8 +58,8 @@ class GRUKernel:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self.lanes: int = library.gru_lanes()
-        for name in ("gru_packed_size", "gru_packed_back_size", "gru_scratch_size"):
-            getattr(library, name).restype = ctypes.c_int64
+        for name in ("packed", "packed_back", "scratch", "fit_scratch"):
+            getattr(library, f"gru_{name}_size").restype = ctypes.c_int64
 
     def fits(self, inputs: Tensor, hidden_size: int, weights: Weights = ()) -> bool:
         """Whether the kernel computes this; everything else is torch's. Widths it does not take
@@ -73,29 +88,60 @@ class GRUKernel:
         first = [(inner, width), (inner,)] if inner else [None, None]
         return [*first, *core, *([(outputs, hidden), (outputs,)] if outputs else [None, None])]
 
+    def _check(self, x: Tensor, sizes: Tensor, sequences: int, weights: Weights) -> None:
+        dims = self._dims(x, weights)
+        agreed(
+            *(plain(x, *(w for w in weights if w is not None)), sizes.dtype == torch.int64),
+            *(sizes.is_contiguous(), x.ndim == 2, dims[1] % 16 == 0, dims[2] % 16 == 0),
+            [None if w is None else tuple(w.shape) for w in weights] == self._shapes(dims),
+        )
+        rows = ctypes.c_int64(len(x)), ctypes.c_int64(sequences)
+        if not self._library.gru_packed_rows(len(sizes), pointer(sizes), *rows):
+            raise ValueError("the steps' sizes grow or do not add up to the rows")
+
+    def _packed(self, dims: tuple[int, ...], weights: Weights, *, back: bool = False) -> Tensor:
+        """The weights as a pass reads them."""
+        name = "gru_packed_back_size" if back else "gru_packed_size"
+        packed = torch.empty(getattr(self._library, name)(*dims))
+        pack = self._library.gru_pack_back if back else self._library.gru_pack
+        pack(*dims, pointers(weights), pointer(packed))
+        return packed
+
+    def fit(
+        self, x: Tensor, sizes: Tensor, weights: Weights, loss: BlockLoss, *, wanted: bool
+    ) -> tuple[Tensor | None, list[Tensor | None]]:
+        """A forward pass from zero states, a loss and the backward pass: the gradients of x, where
+        it is `wanted`, and of all weights."""
+        library, dims, parts = self._library, self._dims(x, weights), torch.get_num_threads()
+        self._check(x, sizes, int(sizes[0]), weights)
+        agreed(loss.outputs == dims[3], int(sizes[0]) % loss.group == 0)
+        packed = [self._packed(dims, weights, back=back) for back in (False, True)]
+        dx = torch.empty_like(x) if wanted else None
+        found = [None if weight is None else torch.empty_like(weight) for weight in weights]
+        size = library.gru_fit_scratch_size(len(sizes), int(sizes[0]), *dims, parts, loss.group)
+        scratch = x.new_empty(size)
+        library.gru_fit(
+            *(len(sizes), pointer(sizes), *dims, parts, loss.group),
+            *map(pointer, (x, *packed)),
+            *(loss.function, loss.place(parts), pointer(dx), pointers(found), pointer(scratch)),
+        )
+        return dx, found
+
     def forward(
         self, x: Tensor, sizes: Tensor, h0: Tensor, weights: Weights, *, keep: bool
     ) -> Passed:
         """All steps; what only a backward pass needs where it is to be kept."""
         library, dims = self._library, self._dims(x, weights)
         _, inner, hidden, outputs = dims
-        agreed(
-            *(plain(x, h0, *(w for w in weights if w is not None)), sizes.dtype == torch.int64),
-            *(sizes.is_contiguous(), x.ndim == 2, h0.ndim == 2, h0.shape[-1] == hidden),
-            [None if w is None else tuple(w.shape) for w in weights] == self._shapes(dims),
-            *(inner % 16 == 0, hidden % 16 == 0),
-        )
-        rows = ctypes.c_int64(len(x)), ctypes.c_int64(len(h0))
-        if not library.gru_packed_rows(len(sizes), pointer(sizes), *rows):
-            raise ValueError("the steps' sizes grow or do not add up to the rows")
+        agreed(plain(h0), h0.ndim == 2, h0.shape[-1] == hidden)
+        self._check(x, sizes, len(h0), weights)
         passed = Passed(
             x.new_empty(len(x), hidden),
             x.new_empty(len(x), outputs),
             x.new_empty(len(x), inner) if keep and inner else None,
             x.new_empty(len(x), 4 * hidden) if keep else None,
         )
-        packed = x.new_empty(library.gru_packed_size(*dims))
-        library.gru_pack(*dims, pointers(weights), pointer(packed))
+        packed = self._packed(dims, weights)
         library.gru_forward(
             *(len(sizes), pointer(sizes), *dims, torch.get_num_threads()),
             *map(pointer, (x, h0, packed)),
@@ -124,8 +170,7 @@ class GRUKernel:
             torch.empty_like(t) if want else None for t, want in zip((x, h0), wanted, strict=True)
         )
         found = [None if weight is None else torch.empty_like(weight) for weight in weights]
-        packed = x.new_empty(library.gru_packed_back_size(*dims))
-        library.gru_pack_back(*dims, pointers(weights), pointer(packed))
+        packed = self._packed(dims, weights, back=True)
         scratch = x.new_empty(library.gru_scratch_size(*dims, parts))
         library.gru_backward(
             *(len(sizes), pointer(sizes), *dims, parts),
@@ -264,12 +309,32 @@ class GRUCore(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The same between an input layer with ReLU and an output layer (weight and bias), all
         of it in one call: hidden states [P, H] and outputs [P, A]."""
-        weights: Weights = [
-            *((None, None) if first is None else (first.weight, first.bias)),
-            *(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh),
-            *((None, None) if last is None else last),
-        ]
+        weights = self._between(first, last)
         kernel, _ = gru_kernel()
         if kernel is not None and kernel.fits(inputs_PI, self.hidden_size, weights):
             return run_gru(kernel, inputs_PI, sizes, hidden, weights)
         return _in_torch(inputs_PI, sizes, hidden, weights, training=self.training)
+
+    def _between(self, first: nn.Linear | None, last: tuple[Tensor, Tensor] | None) -> Weights:
+        return [
+            *((None, None) if first is None else (first.weight, first.bias)),
+            *(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh),
+            *((None, None) if last is None else last),
+        ]
+
+    def fit_between(
+        self,
+        first: nn.Linear | None,
+        last: tuple[Tensor, Tensor],
+        inputs_PI: Tensor,
+        sizes: Tensor,
+        loss: BlockLoss,
+    ) -> GivenLoss | None:
+        """The loss of the outputs of `unroll_between` from zero states, with its gradients in the
+        same call, while a block of rows is in the cache; None: the kernel does not take this."""
+        weights, (kernel, _) = self._between(first, last), gru_kernel()
+        if kernel is None or not kernel.fits(inputs_PI, self.hidden_size, weights):
+            return None
+        wanted = inputs_PI.requires_grad
+        slopes = kernel.fit(inputs_PI.contiguous(), sizes, weights, loss, wanted=wanted)
+        return GivenLoss(loss.value, [inputs_PI, *weights], [slopes[0], *slopes[1]])

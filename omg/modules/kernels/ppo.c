@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "block.h"
 #include "vector.h"
 
 #define TINY 1e-30f /* probabilities below are as good as zero; their logarithm stays finite */
@@ -18,8 +19,7 @@
 typedef struct {
     float temperature, share;
     int mask_after; /* the second form of p */
-    float clip, entropy_coef;
-} policy_t;
+} mixture_t;
 
 /* How many rows count. */
 static int64_t counted(int64_t rows, const uint8_t *counts) {
@@ -42,7 +42,7 @@ INLINE vec flags(const uint8_t *from, int rows, int64_t apart, float fill) {
 }
 
 /* p [A] and softmax [A] of VL rows; what p was divided by (1 in the first form). */
-INLINE vec distribution(int A, policy_t by, const vec *z, const vec *avail, vec *soft, vec *p) {
+INLINE vec distribution(int A, mixture_t by, const vec *z, const vec *avail, vec *soft, vec *p) {
     const vec zero = splat(0.0f);
     vec top = splat(-INFINITY), total = zero, possible = zero;
     for (int a = 0; a < A; a++) {
@@ -71,31 +71,54 @@ INLINE vec distribution(int A, policy_t by, const vec *z, const vec *avail, vec 
     return left;
 }
 
+/* What was done in all rows, and where its sums go: `means` and `work` have a place per part. */
+typedef struct {
+    const uint8_t *avail, *counts; /* [rows,A], [rows] */
+    const int64_t *actions;        /* [rows] */
+    const float *old, *gains;      /* [rows] */
+    float temperature, share, clip, entropy_coef;
+    int A, mask_after;
+    int64_t number; /* how many count */
+    float *means;   /* [parts,5]: surrogate, entropy, ρ - 1 - ln ρ, |ρ - 1| > clip; largest ρ */
+    float *work;    /* [parts, ppo_work_size] */
+} policy_t;
+
+/* What a value should have been, and how far it may move. */
+typedef struct {
+    const float *old, *targets; /* [rows] */
+    const uint8_t *counts;      /* [rows] */
+    float clip, weight;         /* of the loss in a sum */
+    int64_t number;
+    float *mean; /* [parts] */
+} values_t;
+
+int64_t ppo_count(int64_t rows, const uint8_t *counts) { return counted(rows, counts); }
+
 /* Floats of `work`. */
 int64_t ppo_work_size(int A) { return 5LL * A * VL; }
 
-/* z [rows,A], avail [rows,A], actions [rows] -> log p of the actions and the entropy, [rows]. With
- * `dz` [rows,A]: the gradient of the loss, and `sums`: means of the surrogate, the entropy,
- * ρ - 1 - ln ρ and of |ρ - 1| > clip, and the largest ρ. */
-void ppo_policy(int64_t rows, int A, const float *z, const uint8_t *avail, const int64_t *actions,
-                const uint8_t *counts, const float *old, const float *gains, float temperature,
-                float share, int mask_after, float clip, float entropy_coef, float *log_probs,
-                float *entropies, float *dz, float *sums, float *work) {
-    const policy_t by = {temperature, share, mask_after && share != 0.0f, clip, entropy_coef};
-    const vec zero = splat(0.0f), one = splat(1.0f), heat = splat(1.0f / temperature);
-    vec *logits = (vec *)work, *open = logits + A, *soft = open + A, *p = soft + A, *slope = p + A;
-    const int64_t number = counted(rows, counts);
-    const vec each = splat(number ? 1.0f / (float)number : 0.0f);
+/* `rows` rows from `first` on, z and dz `apart` floats apart. Adds to the means; dz NULL: only log p
+ * of the actions and the entropies, which are wanted where they are not NULL. */
+static void policy_rows(const policy_t *of, int part, int64_t first, int64_t rows, const float *z,
+                        int apart, float *log_probs, float *entropies, float *dz) {
+    const int A = of->A;
+    const mixture_t by = {of->temperature, of->share, of->mask_after && of->share != 0.0f};
+    const vec zero = splat(0.0f), one = splat(1.0f), heat = splat(1.0f / of->temperature);
+    vec *logits = (vec *)(of->work + part * ppo_work_size(A)), *open = logits + A;
+    vec *soft = open + A, *p = soft + A, *slope = p + A;
+    const vec each = splat(of->number ? 1.0f / (float)of->number : 0.0f);
+    const float clip = of->clip;
     double means[4] = {0};
     vec largest = splat(-INFINITY);
     for (int64_t row = 0; row < rows; row += VL) {
         const int some = rows - row < VL ? (int)(rows - row) : VL;
+        const int64_t here = first + row;
         vec taken = zero, chosen = zero;
         for (int a = 0; a < A; a++) {
-            logits[a] = heat * column(z + row * A + a, some, A, 0.0f);
-            open[a] = flags(avail + row * A + a, some, A, 1.0f);
+            logits[a] = heat * column(z + row * apart + a, some, apart, 0.0f);
+            open[a] = flags(of->avail + here * A + a, some, A, 1.0f);
         }
-        for (int i = 0; i < some; i++) chosen[i] = (float)actions[row + i];
+        for (int i = 0; i < some; i++) chosen[i] = (float)of->actions[here + i];
         const vec scale = distribution(A, by, logits, open, soft, p);
         vec entropy = zero;
         for (int a = 0; a < A; a++) {
@@ -108,11 +131,11 @@ void ppo_policy(int64_t rows, int A, const float *z, const uint8_t *avail, const
             for (int i = 0; i < some; i++)
                 log_probs[row + i] = taken[i], entropies[row + i] = entropy[i];
         if (!dz) continue;
-        vec counting = counts ? flags(counts + row, some, 1, 0.0f) : zero;
-        for (int i = 0; !counts && i < some; i++) counting[i] = 1.0f;
+        vec counting = of->counts ? flags(of->counts + here, some, 1, 0.0f) : zero;
+        for (int i = 0; !of->counts && i < some; i++) counting[i] = 1.0f;
         const ivec in = (ivec)(counting > zero);
-        const vec gain = column(gains + row, some, 1, 0.0f);
-        const vec log_ratio = choose(in, taken - column(old + row, some, 1, 0.0f), zero);
+        const vec gain = column(of->gains + here, some, 1, 0.0f);
+        const vec log_ratio = choose(in, taken - column(of->old + here, some, 1, 0.0f), zero);
         const vec ratio = vexp_within(at_least(at_most(log_ratio, 87.0f), -87.0f));
         const vec near = at_least(at_most(ratio, 1.0f + clip), 1.0f - clip);
         const ivec free = (ivec)(ratio * gain <= near * gain);
@@ -129,7 +152,7 @@ void ppo_policy(int64_t rows, int A, const float *z, const uint8_t *avail, const
         largest = choose(in & ~(ivec)(ratio <= largest), ratio, largest);
         /* d loss / d p, then through the distribution to z */
         const vec by_log = choose(free, -ratio * gain * each, zero);
-        const vec by_entropy = splat(entropy_coef) * each, rest = splat(1.0f - by.share);
+        const vec by_entropy = splat(of->entropy_coef) * each, rest = splat(1.0f - by.share);
         vec mean = zero;
         for (int a = 0; a < A; a++) {
             const ivec held = (ivec)(p[a] >= splat(TINY));
@@ -146,40 +169,82 @@ void ppo_policy(int64_t rows, int A, const float *z, const uint8_t *avail, const
         for (int a = 0; a < A; a++) {
             const vec d = soft[a] * (slope[a] - inner) * heat;
             const vec kept = choose(in & (ivec)(soft[a] != zero), d, zero);
-            for (int i = 0; i < some; i++) dz[(row + i) * A + a] = kept[i];
+            for (int i = 0; i < some; i++) dz[(row + i) * apart + a] = kept[i];
         }
     }
     if (!dz) return;
-    for (int i = 0; i < 4; i++) sums[i] = (float)(means[i] / (double)number);
-    sums[4] = largest[0];
-    for (int i = 1; i < VL; i++)
+    float *sums = of->means + 5 * part;
+    for (int i = 0; i < 4; i++) sums[i] += (float)(means[i] / (double)of->number);
+    for (int i = 0; i < VL; i++)
         if (!(largest[i] <= sums[4])) sums[4] = largest[i];
 }
 
-/* values, old, targets [rows] -> d [rows], the gradient of the mean of (v - y)², or with clip > 0
- * of the larger of that and of the square for v kept within `clip` of its old value; that mean. */
-float ppo_values(int64_t rows, const float *values, const float *old, const float *targets,
-                 const uint8_t *counts, float clip, float *d) {
-    const int64_t number = counted(rows, counts);
-    const float each = number ? 1.0f / (float)number : 0.0f;
+/* The gradient of the mean of (v - y)², or with clip > 0 of the larger of that and of the square for
+ * v kept within `clip` of its old value, times `weight`; adds to that mean. */
+static void value_rows(const values_t *of, int part, int64_t first, int64_t rows, const float *values,
+                       int apart, float *d) {
+    const float each = of->number ? of->weight / (float)of->number : 0.0f, clip = of->clip;
     double sum = 0.0;
     for (int64_t i = 0; i < rows; i++) {
-        d[i] = 0.0f;
-        if (counts && !counts[i]) continue;
-        const float error = values[i] - targets[i];
+        const float value = values[i * apart], old = of->old[first + i], aim = of->targets[first + i];
+        d[i * apart] = 0.0f;
+        if (of->counts && !of->counts[first + i]) continue;
+        const float error = value - aim;
         float square = error * error, slope = 2.0f * error;
         if (clip > 0.0f) {
-            const float moved = values[i] - old[i];
+            const float moved = value - old;
             const int within = moved >= -clip && moved <= clip;
-            const float near = old[i] + (moved > clip ? clip : moved < -clip ? -clip : moved);
-            const float other = (near - targets[i]) * (near - targets[i]);
+            const float near = old + (moved > clip ? clip : moved < -clip ? -clip : moved);
+            const float other = (near - aim) * (near - aim);
             /* the larger one's slope; of equal ones half of each, as torch has it */
-            const float bound = within ? 2.0f * (near - targets[i]) : 0.0f;
+            const float bound = within ? 2.0f * (near - aim) : 0.0f;
             slope = other > square ? bound : other == square ? 0.5f * (slope + bound) : slope;
             square = other > square ? other : square;
         }
         sum += square;
-        d[i] = slope * each;
+        d[i * apart] = slope * each;
     }
-    return (float)(sum / (double)number);
+    of->mean[part] += (float)(sum / (double)of->number);
+}
+
+/* z [rows,A] -> log p of the actions taken and the entropies, [rows] (or NULL), dz [rows,A] (or
+ * NULL) and the means. */
+void ppo_policy(const policy_t *of, int64_t rows, const float *z, float *log_probs,
+                float *entropies, float *dz) {
+    policy_rows(of, 0, 0, rows, z, of->A, log_probs, entropies, dz);
+}
+
+void ppo_values(const values_t *of, int64_t rows, const float *values, float *d) {
+    value_rows(of, 0, 0, rows, values, 1, d);
+}
+
+/* ---- as losses of a recurrent network's outputs: see gru_fit -------------------------------- */
+
+void ppo_policy_block(const void *of, int part, block_t block, const float *y, float *dy) {
+    const policy_t *policy = of;
+    const int A = policy->A;
+    for (int t = 0; t < block.T; t++)
+        policy_rows(policy, part, block.from[t], block.rows[t], y + block.at[t] * A, A, NULL, NULL,
+                    dy + block.at[t] * A);
+}
+
+void ppo_values_block(const void *of, int part, block_t block, const float *y, float *dy) {
+    for (int t = 0; t < block.T; t++)
+        value_rows(of, part, block.from[t], block.rows[t], y + block.at[t], 1, dy + block.at[t]);
+}
+
+/* Both side by side: the policy's outputs, then the value. */
+typedef struct {
+    const policy_t *policy;
+    const values_t *values;
+} both_t;
+
+void ppo_both_block(const void *of, int part, block_t block, const float *y, float *dy) {
+    const both_t *both = of;
+    const int A = both->policy->A, apart = A + 1;
+    for (int t = 0; t < block.T; t++) {
+        const int64_t from = block.from[t], rows = block.rows[t], at = block.at[t] * apart;
+        policy_rows(both->policy, part, from, rows, y + at, apart, NULL, NULL, dy + at);
+        value_rows(both->values, part, from, rows, y + at + A, apart, dy + at + A);
+    }
 }

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from omg.components.action_selectors import Mixture
-from omg.modules.device import Found, agreed, largest_difference, load_kernel, pointer, switched
+from omg.modules.device import (
+    Found,
+    agreed,
+    largest_difference,
+    load_kernel,
+    plain,
+    pointer,
+    switched,
+)
+from omg.modules.kernels.given import with_gradient
 
 # Probabilities below are as good as zero; their logarithm stays finite.
 TINY = 1e-30
@@ -27,93 +36,12 @@ class Taken(NamedTuple):
     counts: Tensor | None = None  # [R], bool; None: all do
 
 
-class PPOKernel:
-    """Calls into the compiled library."""
+class Aims(NamedTuple):
+    """What the values of R rows should have been, and were before the first step."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        places, numbers = [ctypes.c_void_p] * 6, [ctypes.c_float] * 2
-        library.ppo_work_size.restype = ctypes.c_int64
-        library.ppo_values.restype = ctypes.c_float
-        library.ppo_policy.argtypes = [
-            *[ctypes.c_int64, ctypes.c_int],
-            *places,
-            *numbers,
-            *[ctypes.c_int],
-            *numbers,
-            *places[1:],
-        ]
-        library.ppo_values.argtypes = [
-            *[ctypes.c_int64],
-            *places[2:],
-            *numbers[1:],
-            *places[5:],
-        ]
-        self._library = library
-
-    @staticmethod
-    def fits(*values: Tensor) -> bool:
-        """Whether the kernel computes this; everything else is torch's."""
-        return all(v.device.type == "cpu" and v.dtype == torch.float32 for v in values)
-
-    def _policy(
-        self,
-        outputs: Tensor,
-        taken: Taken,
-        mixture: Mixture,
-        clip: float,
-        entropy_coef: float,
-        results: Sequence[Tensor | None],
-    ) -> None:
-        rows, actions = outputs.shape
-        agreed(
-            taken.avail.shape == outputs.shape and taken.avail.dtype == torch.bool,
-            taken.actions.shape == (rows,) and taken.actions.dtype == torch.int64,
-            *(t.shape == (rows,) and self.fits(t) for t in (taken.log_probs, taken.advantages)),
-            taken.counts is None or taken.counts.shape == (rows,),
-            taken.counts is None or taken.counts.dtype == torch.bool,
-            all(t.is_contiguous() for t in (outputs, *taken) if t is not None),
-        )
-        work = outputs.new_empty(self._library.ppo_work_size(actions))
-        avail, chosen, old, gains, counts = taken
-        self._library.ppo_policy(
-            *(rows, actions, *map(pointer, (outputs, avail, chosen, counts, old, gains))),
-            *(mixture.temperature, mixture.share, int(mixture.mask_after), clip, entropy_coef),
-            *map(pointer, (*results, work)),
-        )
-
-    def evaluate(
-        self, outputs: Tensor, avail: Tensor, actions: Tensor, mixture: Mixture
-    ) -> tuple[Tensor, Tensor]:
-        """log π of the actions taken, and the entropy of π, [R] each; without gradients."""
-        found = outputs.new_empty(len(outputs)), outputs.new_empty(len(outputs))
-        taken = Taken(avail, actions, *found)
-        self._policy(outputs, taken, mixture, 0.0, 0.0, (*found, None, None))
-        return found
-
-    def policy_loss(
-        self, outputs: Tensor, taken: Taken, mixture: Mixture, clip: float, entropy_coef: float
-    ) -> tuple[Tensor, Tensor]:
-        """The gradient of the loss [R, A], and the means that `PolicyTerms` names."""
-        slope, sums = torch.empty_like(outputs), outputs.new_empty(5)
-        self._policy(outputs, taken, mixture, clip, entropy_coef, (None, None, slope, sums))
-        return slope, sums
-
-    def value_loss(
-        self, values: Tensor, old: Tensor, targets: Tensor, counts: Tensor | None, clip: float
-    ) -> tuple[float, Tensor]:
-        """The mean square error and its gradient [R]."""
-        tensors = (values, old, targets)
-        agreed(
-            *(t.shape == values.shape and t.is_contiguous() for t in tensors),
-            values.ndim == 1 and self.fits(*tensors),
-            counts is None or (counts.shape == values.shape and counts.dtype == torch.bool),
-            counts is None or counts.is_contiguous(),
-        )
-        slope = torch.empty_like(values)
-        loss = self._library.ppo_values(
-            len(values), *map(pointer, (*tensors, counts)), clip, pointer(slope)
-        )
-        return loss, slope
+    old: Tensor  # [R]
+    targets: Tensor  # [R]
+    counts: Tensor | None = None  # [R], bool; None: all do
 
 
 class PolicyTerms(NamedTuple):
@@ -126,25 +54,175 @@ class PolicyTerms(NamedTuple):
     ratio_max: Tensor  # the largest
 
 
-class _Given(torch.autograd.Function):
-    """A loss whose gradient was computed with it."""
+class _Policy(ctypes.Structure):
+    """`policy_t` of the library."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("avail", "counts", "actions", "old", "gains")),
+        *((name, ctypes.c_float) for name in ("temperature", "share", "clip", "entropy_coef")),
+        *(("A", ctypes.c_int), ("mask_after", ctypes.c_int), ("number", ctypes.c_int64)),
+        *(("means", ctypes.c_void_p), ("work", ctypes.c_void_p)),
+    )
+
+
+class _Values(ctypes.Structure):
+    """`values_t` of the library."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("old", "targets", "counts")),
+        *(("clip", ctypes.c_float), ("weight", ctypes.c_float), ("number", ctypes.c_int64)),
+        ("mean", ctypes.c_void_p),
+    )
+
+
+class _Both(ctypes.Structure):
+    _fields_ = (("policy", ctypes.POINTER(_Policy)), ("values", ctypes.POINTER(_Values)))
+
+
+class PolicyLoss:
+    """-mean of the clipped surrogate - entropy_coef · mean entropy, as the kernel computes it."""
+
+    group = 1
+
+    def __init__(
+        self, kernel: PPOKernel, taken: Taken, mixture: Mixture, clip: float, entropy_coef: float
+    ) -> None:
+        rows, self.outputs = taken.avail.shape
+        agreed(
+            taken.avail.dtype == torch.bool,
+            taken.actions.shape == (rows,) and taken.actions.dtype == torch.int64,
+            *(t.shape == (rows,) and kernel.fits(t) for t in (taken.log_probs, taken.advantages)),
+            taken.counts is None or taken.counts.shape == (rows,),
+            taken.counts is None or taken.counts.dtype == torch.bool,
+            all(t.is_contiguous() for t in taken if t is not None),
+        )
+        self._kernel, self._taken, self._mixture = kernel, taken, mixture
+        self._clip, self._entropy_coef = clip, entropy_coef
+        self.function = kernel.library.ppo_policy_block
+
+    def struct(self, parts: int) -> _Policy:
+        """What the library is told; sums have a place per part."""
+        library, taken, mixture = self._kernel.library, self._taken, self._mixture
+        self._means = torch.tensor([[0.0, 0.0, 0.0, 0.0, -torch.inf]] * parts)
+        self._work = torch.empty(parts * library.ppo_work_size(self.outputs))
+        number = self._kernel.count(taken.actions, taken.counts)
+        avail, actions, old, gains, counts = map(pointer, taken)
+        return _Policy(
+            *(avail, counts, actions, old, gains, mixture.temperature, mixture.share),
+            *(self._clip, self._entropy_coef, self.outputs, int(mixture.mask_after), number),
+            *map(pointer, (self._means, self._work)),
+        )
+
+    def place(self, parts: int) -> Any:
+        self._struct = self.struct(parts)
+        return ctypes.byref(self._struct)
+
+    def terms(self) -> PolicyTerms:
+        """When all rows are done."""
+        if len(self._means) == 1:
+            return PolicyTerms(*self._means[0].unbind())
+        sums = self._means.sum(0)
+        return PolicyTerms(*sums[:4].unbind(), self._means[:, 4].amax())  # type: ignore[call-arg]
+
+    def value(self) -> Tensor:
+        terms = self.terms()
+        return -terms.surrogate - self._entropy_coef * terms.entropy
+
+
+class ValueLoss:
+    """Mean of `value_error`, as the kernel computes it; times `weight` in its gradient."""
+
+    group, outputs = 1, 1
+
+    def __init__(self, kernel: PPOKernel, aims: Aims, clip: float, weight: float = 1.0) -> None:
+        old, targets, counts = aims
+        agreed(
+            *(t.shape == old.shape and t.is_contiguous() for t in (old, targets)),
+            old.ndim == 1 and kernel.fits(old, targets),
+            counts is None or (counts.shape == old.shape and counts.dtype == torch.bool),
+            counts is None or counts.is_contiguous(),
+        )
+        self._kernel, self._aims, self._clip, self._weight = kernel, aims, clip, weight
+        self.function = kernel.library.ppo_values_block
+
+    def struct(self, parts: int) -> _Values:
+        """As `PolicyLoss.struct`."""
+        self._mean = torch.zeros(parts)
+        number = self._kernel.count(self._aims.old, self._aims.counts)
+        places = map(pointer, self._aims)
+        return _Values(*places, self._clip, self._weight, number, pointer(self._mean))
+
+    def place(self, parts: int) -> Any:
+        self._struct = self.struct(parts)
+        return ctypes.byref(self._struct)
+
+    def value(self) -> Tensor:
+        return self._mean[0] if len(self._mean) == 1 else self._mean.sum()
+
+
+class BothLosses:
+    """Of outputs that are the policy's and, last, a value: their sum, the second weighted."""
+
+    group = 1
+
+    def __init__(self, kernel: PPOKernel, policy: PolicyLoss, values: ValueLoss) -> None:
+        self.policy, self.values, self.outputs = policy, values, policy.outputs + 1
+        self.function = kernel.library.ppo_both_block
+
+    def place(self, parts: int) -> Any:
+        self._structs = self.policy.struct(parts), self.values.struct(parts)
+        self._struct = _Both(*map(ctypes.pointer, self._structs))
+        return ctypes.byref(self._struct)
+
+    def value(self) -> Tensor:
+        return self.policy.value() + self.values._weight * self.values.value()
+
+
+class PPOKernel:
+    """The compiled library."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        library.ppo_work_size.restype = library.ppo_count.restype = ctypes.c_int64
+        library.ppo_count.argtypes = [ctypes.c_int64, ctypes.c_void_p]
+        self.library = library
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, loss: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return loss.clone()
+    def fits(*values: Tensor) -> bool:
+        """Whether the kernel computes this; everything else is torch's."""
+        return all(v.is_cpu and v.dtype is torch.float32 for v in values)
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (slope,) = ctx.saved_tensors
-        return slope * grads[0], None, None
+    def count(self, rows: Tensor, counts: Tensor | None) -> int:
+        """How many rows count."""
+        if counts is None:
+            return len(rows)
+        return int(self.library.ppo_count(len(rows), pointer(counts)))
 
+    def evaluate(
+        self, outputs: Tensor, avail: Tensor, actions: Tensor, mixture: Mixture
+    ) -> tuple[Tensor, Tensor]:
+        """log π of the actions taken, and the entropy of π, [R] each; without gradients."""
+        found = outputs.new_empty(len(outputs)), outputs.new_empty(len(outputs))
+        loss = PolicyLoss(self, Taken(avail, actions, *found), mixture, 0.0, 0.0)
+        self._policy(loss, outputs, (*found, None))
+        return found
 
-def with_gradient(values: Tensor, loss: Tensor, slope: Tensor) -> Tensor:
-    """The loss as a function of `values` whose derivative is `slope`."""
-    result: Tensor = _Given.apply(values, loss, slope)  # type: ignore[no-untyped-call]
-    return result
+    def policy_loss(self, outputs: Tensor, loss: PolicyLoss) -> Tensor:
+        """The gradient of the loss [R, A]."""
+        slope = torch.empty_like(outputs)
+        self._policy(loss, outputs, (None, None, slope))
+        return slope
+
+    def _policy(self, loss: PolicyLoss, outputs: Tensor, found: Sequence[Tensor | None]) -> None:
+        agreed(outputs.shape == loss._taken.avail.shape, plain(outputs))
+        rows = ctypes.c_int64(len(outputs))
+        self.library.ppo_policy(loss.place(1), rows, *map(pointer, (outputs, *found)))
+
+    def value_loss(self, values: Tensor, loss: ValueLoss) -> Tensor:
+        """The gradient of the loss [R]."""
+        agreed(values.shape == loss._aims.old.shape, plain(values))
+        slope, rows = torch.empty_like(values), ctypes.c_int64(len(values))
+        self.library.ppo_values(loss.place(1), rows, pointer(values), pointer(slope))
+        return slope
 
 
 def clipped_surrogate(ratio: Tensor, advantage: Tensor, eps_clip: float) -> Tensor:
@@ -204,24 +282,20 @@ def policy_loss(
     if kernel is None or not kernel.fits(outputs):
         outputs, taken = counted(outputs, taken)
         return policy_loss_of(mixture(outputs, taken.avail), taken, clip, entropy_coef)
-    slope, sums = kernel.policy_loss(
-        outputs.detach().contiguous(), taken, mixture, clip, entropy_coef
-    )
-    terms = PolicyTerms(*sums.unbind())
-    loss = -terms.surrogate - entropy_coef * terms.entropy
-    return with_gradient(outputs, loss, slope), terms
+    loss = PolicyLoss(kernel, taken, mixture, clip, entropy_coef)
+    slope = kernel.policy_loss(outputs.detach().contiguous(), loss)
+    return with_gradient(loss.value(), [outputs], [slope]), loss.terms()
 
 
-def value_loss(
-    values: Tensor, old: Tensor, targets: Tensor, counts: Tensor | None, *, clip: float
-) -> Tensor:
+def value_loss(values: Tensor, aims: Aims, *, clip: float) -> Tensor:
     """Mean of `value_error` over the rows [R] that count."""
     kernel, _ = ppo_kernel()
     if kernel is None or not kernel.fits(values):
-        errors = value_error(values, old, targets, clip)
-        return (errors if counts is None else errors[counts]).mean()
-    loss, slope = kernel.value_loss(values.detach().contiguous(), old, targets, counts, clip)
-    return with_gradient(values, values.new_tensor(loss), slope)
+        errors = value_error(values, aims.old, aims.targets, clip)
+        return (errors if aims.counts is None else errors[aims.counts]).mean()
+    loss = ValueLoss(kernel, aims, clip)
+    slope = kernel.value_loss(values.detach().contiguous(), loss)
+    return with_gradient(loss.value(), [values], [slope])
 
 
 def _self_test(kernel: PPOKernel) -> float:
@@ -240,14 +314,16 @@ def _self_test(kernel: PPOKernel) -> float:
             some, kept = counted(leaf, taken)
             loss, terms = policy_loss_of(mixture(some, kept.avail), kept, 0.2, 0.1)
             (expected,) = torch.autograd.grad(loss, leaf)
-        slope, sums = kernel.policy_loss(outputs, taken, mixture, 0.2, 0.1)
-        pairs += [(slope, expected), (sums, torch.stack(terms))]
+        ours = PolicyLoss(kernel, taken, mixture, 0.2, 0.1)
+        slope = kernel.policy_loss(outputs, ours)
+        pairs += [(slope, expected), (torch.stack(ours.terms()), torch.stack(terms))]
     with torch.enable_grad():
         leaf = old.clone().requires_grad_()
         loss = value_error(leaf, gains, outputs[:, 0], 0.3).mean()
         (expected,) = torch.autograd.grad(loss, leaf)
-    found, slope = kernel.value_loss(old, gains, outputs[:, 0].contiguous(), None, 0.3)
-    return largest_difference([*pairs, (slope, expected), (torch.tensor(found), loss)])
+    own = ValueLoss(kernel, Aims(gains, outputs[:, 0].contiguous()), 0.3)
+    slope = kernel.value_loss(old, own)
+    return largest_difference([*pairs, (slope, expected), (own.value(), loss)])
 
 
 @switched

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from omg.modules.device import (
     say_once,
     switched,
 )
+from omg.modules.kernels.given import with_gradient
 
 
 def _shapes(agents: int, size: int, hidden: int, embed: int) -> list[tuple[int, ...]]:
@@ -29,22 +31,75 @@ def _shapes(agents: int, size: int, hidden: int, embed: int) -> list[tuple[int, 
     return [shape for i, o in layers for shape in ((o, i), (o,))]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transitions:
+    """K transitions of a team among P slots. Absent seats contribute nothing; transitions that do
+    not count have no part in the means."""
+
+    now: Tensor  # [K], int64, their slots
+    next: Tensor  # [K], int64, the slots that follow
+    actions: Tensor  # [K, N], int64
+    reward: Tensor  # [K]
+    over: Tensor  # [K], bool: nothing is bootstrapped
+    state: Tensor  # [P, S]
+    avail: Tensor  # [P, N, A], bool
+    alive: Tensor | None = None  # [P, N], bool; None: everybody
+    counts: Tensor | None = None  # [K], bool; None: all
+
+    def fit(self, q: Tensor) -> bool:
+        """Whether the shapes are those of values q [P, N, A], and the kernel can read them."""
+        (slots, agents, actions), count = q.shape, len(self.now)
+        whole, flags = torch.int64, torch.bool
+        expected = [
+            *((self.now, (count,), whole), (self.next, (count,), whole)),
+            *((self.actions, (count, agents), whole), (self.reward, (count,), torch.float32)),
+            *((self.over, (count,), flags), (self.avail, (slots, agents, actions), flags)),
+            (self.state, (slots, self.state.shape[-1]), torch.float32),
+            *([] if self.alive is None else [(self.alive, (slots, agents), flags)]),
+            *([] if self.counts is None else [(self.counts, (count,), flags)]),
+        ]
+        return all(
+            t.shape == shape and t.dtype == kind and t.is_contiguous()
+            for t, shape, kind in expected
+        )
+
+
+class _Places(ctypes.Structure):
+    """`transitions_t` of the library."""
+
+    _names = (
+        *("now", "next", "actions", "q", "target_q", "state", "reward"),
+        *("avail", "over", "alive", "counts"),
+    )
+    _fields_ = [(name, ctypes.c_void_p) for name in _names]
+
+
+class TDTerms(NamedTuple):
+    """Means over transitions."""
+
+    loss: Tensor  # (Q - y)²
+    error: Tensor  # |Q - y|
+    taken: Tensor  # Q
+    targets: Tensor  # y
+
+
 class QMixKernel:
     """Calls into the compiled library. `weights` are the mixer's parameters in their order: two
     layers for the first mixing weights, two for the last, one for the bias, two for V."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        for name in ("qmix_packed_size", "qmix_kept_size", "qmix_scratch_size"):
-            getattr(library, name).restype = ctypes.c_int64
+        sizes = ("packed", "kept", "scratch", "td_scratch")
+        for name in sizes:
+            getattr(library, f"qmix_{name}_size").restype = ctypes.c_int64
         self._block = 32
 
-    def fits(self, values_KN: Tensor, state_KS: Tensor, embed: int, hidden: int) -> bool:
-        """Whether the kernel computes this; everything else is torch's."""
-        tensors = (values_KN, state_KS)
+    def fits(self, *tensors: Tensor, embed: int, hidden: int) -> bool:
+        """Whether the kernel computes this of such values or states; everything else is torch's,
+        and so is a state that wants a gradient."""
         if any(t.device.type != "cpu" or t.dtype != torch.float32 for t in tensors):
             return False
-        if state_KS.requires_grad or not state_KS.numel():
+        if not all(t.numel() for t in tensors):
             return False
         if embed % 16 or hidden % 16:
             say_once(f"a mixer of widths {embed} and {hidden}, not both multiples of 16")
@@ -53,20 +108,25 @@ class QMixKernel:
     def _dims(self, values: Tensor, state: Tensor, weights: Sequence[Tensor]) -> tuple[int, ...]:
         return values.shape[-1], state.shape[-1], len(weights[0]), len(weights[8])
 
+    def _pack(self, dims: tuple[int, ...], weights: Sequence[Tensor]) -> Tensor:
+        _, size, hidden, embed = dims
+        packed = weights[0].new_empty(self._library.qmix_packed_size(*dims))
+        work = weights[0].new_empty((2 * hidden + 2 * embed) * size)
+        self._library.qmix_pack(*dims, pointers(weights), pointer(packed), pointer(work))
+        return packed
+
     def forward(
         self, values: Tensor, state: Tensor, weights: Sequence[Tensor], *, keep: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Mixed values [K, 1], what the backward pass needs of them, and the packed weights."""
         dims, library = self._dims(values, state, weights), self._library
-        parts, (_, size, hidden, embed) = torch.get_num_threads(), dims
+        parts = torch.get_num_threads()
         agreed(
             *(plain(values, state, *weights), values.ndim == 2, state.ndim == 2),
             len(values) == len(state),
             [w.shape for w in weights] == _shapes(*dims),
         )
-        packed = values.new_empty(library.qmix_packed_size(*dims))
-        work = values.new_empty((2 * hidden + 2 * embed) * size)
-        library.qmix_pack(*dims, pointers(weights), pointer(packed), pointer(work))
+        packed = self._pack(dims, weights)
         rows = len(values) if keep else parts * self._block
         kept = values.new_empty(rows, library.qmix_kept_size(*dims))
         out = values.new_empty(len(values), 1)
@@ -97,6 +157,59 @@ class QMixKernel:
             *(pointers(found), pointer(scratch)),
         )
         return dvalues, found
+
+    def td(
+        self,
+        q: Tensor,
+        target_q: Tensor,
+        of: Transitions,
+        weights: tuple[Sequence[Tensor], Sequence[Tensor]],
+        *,
+        gamma: float,
+        double: bool,
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """The means that `TDTerms` names, and the gradients of the first by q [P, N, A] and by the
+        mixer's weights; `weights` are the mixer's and its target's."""
+        slots, agents, actions = q.shape
+        library, parts = self._library, torch.get_num_threads()
+        dims = agents, of.state.shape[-1], len(weights[0][0]), len(weights[0][8])
+        agreed(
+            *(plain(q, target_q, *weights[0], *weights[1]), q.shape == target_q.shape),
+            *(of.fit(q), *([w.shape for w in some] == _shapes(*dims) for some in weights)),
+        )
+        packed, target = (self._pack(dims, some) for some in weights)
+        slope, means = torch.empty_like(q), q.new_empty(4)
+        found = [torch.empty_like(weight) for weight in weights[0]]
+        scratch = q.new_empty(library.qmix_td_scratch_size(*dims, parts))
+        tensors = {"q": q, "target_q": target_q}
+        places = _Places(
+            *(pointer(tensors[n] if n in tensors else getattr(of, n)) for n in _Places._names)
+        )
+        if library.qmix_td(
+            *(slots, len(of.now), agents, actions, *dims[1:], parts, ctypes.byref(places)),
+            *(ctypes.c_float(gamma), int(double), *map(pointer, (packed, target, slope))),
+            *(pointers(found), pointer(means), pointer(scratch)),
+        ):
+            raise ValueError("a transition is for no slot or no action that there is")
+        return means, slope, found
+
+
+def td_loss(
+    kernel: QMixKernel,
+    q: Tensor,
+    target_q: Tensor,
+    of: Transitions,
+    weights: tuple[Sequence[Tensor], Sequence[Tensor]],
+    *,
+    gamma: float,
+    double: bool,
+) -> tuple[Tensor, TDTerms]:
+    """mean (Q_tot(τ_t, a_t) - [r_t + γ (1-d_t) Q'_tot(τ_{t+1}, a*)])², differentiable by q and by
+    the mixer's weights, and what it is made of."""
+    held = q.detach().contiguous(), target_q.contiguous()
+    means, slope, slopes = kernel.td(*held, of, weights, gamma=gamma, double=double)
+    terms = TDTerms(*means.unbind())
+    return with_gradient(terms.loss, [q, *weights[0]], [slope, *slopes]), terms
 
 
 class _QMixFunction(torch.autograd.Function):

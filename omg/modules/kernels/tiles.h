@@ -152,6 +152,12 @@ static void product(int rows, int K, int width, const float *packed, const float
     }
 }
 
+/* x = 0 where it is below. */
+static void positive_rows(int rows, int width, float *x, int apart) {
+    for (int row = 0; row < rows; row++, x += apart)
+        for (int i = 0; i < width; i += VL) STORE(x + i, at_least(LOAD(x + i), 0.0f));
+}
+
 /* out [rows][width] = bias + d [rows][K] times packed chunks of `width` columns, not below 0 where
  * `positive`. */
 static void layer(int rows, int K, int width, const float *packed, const float *bias,
@@ -159,12 +165,7 @@ static void layer(int rows, int K, int width, const float *packed, const float *
     for (int row = 0; row < rows; row++)
         memcpy(out + (size_t)row * apart, bias, sizeof(float) * width);
     product(rows, K, width, packed, d, stride, out, apart, 1);
-    if (positive)
-        for (int row = 0; row < rows; row++)
-            for (int i = 0; i < width; i += VL) {
-                float *x = out + (size_t)row * apart + i;
-                STORE(x, at_least(LOAD(x), 0.0f));
-            }
+    if (positive) positive_rows(rows, width, out, apart);
 }
 
 /* sum [G][width] += dᵀ v over `rows` rows of d [G] and v [width]. */
