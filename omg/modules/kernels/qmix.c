@@ -8,6 +8,7 @@
  * Which rows a part takes depends only on their number, and every part sums its own gradients. */
 #include <stdint.h>
 
+#include "block.h"
 #include "tiles.h"
 
 typedef struct {
@@ -249,14 +250,41 @@ void qmix_backward(int K, int N, int S, int E, int D, int parts, const float *do
 
 /* ---- the loss of temporal differences ------------------------------------------------------- */
 
-/* K transitions from slot now[k] to next[k] of P slots; NULL where everybody lives, all count. */
+/* K transitions from slot now[k] to next[k] of P slots, and where sums go; NULL where everybody
+ * lives, all count. `scratch` has a place per part. */
 typedef struct {
-    const int64_t *now, *next, *actions;           /* [K], [K], [K,N] */
-    const float *q, *target_q, *state, *reward;    /* [P,N,A] twice, [P,S], [K] */
-    const uint8_t *avail, *over, *alive, *counts;  /* [P,N,A], [K], [P,N], [K] */
-} transitions_t;
+    const int64_t *now, *next, *actions, *number; /* [K], [K], [K,N]; [P]: k of a slot, or -1 */
+    const float *target_q, *state, *reward;       /* [P,N,A], [P,S], [K] */
+    const uint8_t *avail, *over, *alive, *counts; /* [P,N,A], [K], [P,N], [K] */
+    const float *packed, *packed_target;
+    double *means; /* [parts,4]: sums of (Q - y)², |Q - y|, Q, y */
+    float *scratch;
+    int64_t counted; /* transitions that count */
+    float gamma;
+    int twice; /* the online network chooses the actions that the target network values */
+    int N, A, S, E, D;
+} td_t;
+
+/* Some transitions, at most BLOCK: their numbers, and where online values of their slots lie. */
+typedef struct {
+    int count;
+    int64_t k[BLOCK];
+    const float *q[BLOCK], *next_q[BLOCK];
+    float *dq[BLOCK];
+} batch_t;
 
 #define UNAVAILABLE -9999999.0f
+
+INLINE sizes_t td_sizes(const td_t *of) { return (sizes_t){of->N, of->S, of->E, of->D}; }
+
+/* Floats of a part: gradients, then q, dq, out, dout, targets and what is kept of a batch. */
+static int64_t td_part_size(sizes_t n) {
+    return qmix_scratch_size(n.N, n.S, n.E, n.D, 1) + BLOCK * (2LL * n.N + 3 + kept_width(n));
+}
+
+int64_t qmix_td_scratch_size(int N, int S, int E, int D, int parts) {
+    return parts * td_part_size((sizes_t){N, S, E, D});
+}
 
 /* The value of an agent's best available action, chosen by `by`. */
 static float best_value(int A, const float *values, const float *by, const uint8_t *avail) {
@@ -269,98 +297,131 @@ static float best_value(int A, const float *values, const float *by, const uint8
     return values == by ? highest : values[best];
 }
 
-/* Floats of `scratch`: gradients, then per part q, dq, out, dout, targets and what is kept. */
-int64_t qmix_td_scratch_size(int N, int S, int E, int D, int parts) {
-    const int64_t block = BLOCK * (2LL * N + 3 + kept_width((sizes_t){N, S, E, D}));
-    return qmix_scratch_size(N, S, E, D, parts) + parts * block;
-}
-
-/* y = r + γ (1 - d) Q'(q' of the next slots) of a block, in `targets`. */
-static void td_targets(sizes_t n, packed_t at, int A, const transitions_t *of, int row, int rows,
-                       float gamma, int twice, float *q, float *kept, float *s, float *targets) {
-    const int wide = padded(n.S);
-    for (int i = 0; i < rows; i++) {
-        const size_t slot = of->next[row + i], first = slot * n.N;
+/* y = r + γ (1 - d) Q'(q' of the next slots). */
+static void td_targets(const td_t *of, const batch_t *batch, float *q, float *kept, float *s,
+                       float *y) {
+    const sizes_t n = td_sizes(of);
+    const int wide = padded(n.S), A = of->A;
+    for (int i = 0; i < batch->count; i++) {
+        const size_t slot = of->next[batch->k[i]], first = slot * n.N;
         for (int agent = 0; agent < n.N; agent++) {
             const size_t here = (first + agent) * A;
             const float *values = of->target_q + here;
-            q[i * n.N + agent] = best_value(A, values, twice ? of->q + here : values,
-                                            of->avail + here);
-            if (of->alive && !of->alive[first + agent]) q[i * n.N + agent] = 0.0f;
+            const float *by = of->twice ? batch->next_q[i] + agent * A : values;
+            const int absent = of->alive && !of->alive[first + agent];
+            q[i * n.N + agent] = absent ? 0.0f : best_value(A, values, by, of->avail + here);
         }
         copy_rows(1, n.S, wide, of->state + slot * n.S, s + (size_t)i * wide);
     }
-    mix_block(n, at, rows, q, s, wide, kept, targets);
-    for (int i = 0; i < rows; i++)
-        targets[i] = of->reward[row + i] + (of->over[row + i] ? 0.0f : gamma * targets[i]);
+    mix_block(n, places(n, of->packed_target), batch->count, q, s, wide, kept, y);
+    for (int i = 0; i < batch->count; i++) {
+        const int64_t k = batch->k[i];
+        y[i] = of->reward[k] + (of->over[k] ? 0.0f : of->gamma * y[i]);
+    }
 }
 
-/* The mean of (Q - y)² over the transitions that count, and its gradients: dq [P,N,A] and `dw`.
- * `means` receives that, and the means of |Q - y|, Q and y. -1 where a transition is for no slot or
- * action. */
-int qmix_td(int P, int K, int N, int A, int S, int E, int D, int parts, const transitions_t *of,
-             float gamma, int twice, const float *packed, const float *packed_target, float *dq,
-             float *const *dw, float *means, float *scratch) {
-    const sizes_t n = {N, S, E, D};
-    const packed_t at = places(n, packed), target = places(n, packed_target);
-    const size_t each = qmix_scratch_size(N, S, E, D, 1), W = kept_width(n);
-    const int wide = padded(S);
-    int64_t number = 0;
+/* Adds the loss and the gradients of a batch, and empties it. */
+static void td_batch(const td_t *of, int part, batch_t *batch) {
+    const sizes_t n = td_sizes(of);
+    const packed_t at = places(n, of->packed);
+    const int wide = padded(n.S), A = of->A, count = batch->count;
+    float *place = of->scratch + part * td_part_size(n);
+    const sums_t sum = sum_places(n, place);
+    float *q = place + qmix_scratch_size(n.N, n.S, n.E, n.D, 1), *dq = q + BLOCK * n.N;
+    float *out = dq + BLOCK * n.N, *dout = out + BLOCK, *y = dout + BLOCK, *kept = y + BLOCK;
+    double *means = of->means + 4 * part;
+    td_targets(of, batch, q, kept, sum.s, y);
+    for (int i = 0; i < count; i++) {
+        const size_t slot = of->now[batch->k[i]];
+        for (int agent = 0; agent < n.N; agent++) {
+            const int64_t action = of->actions[batch->k[i] * n.N + agent];
+            const int absent = of->alive && !of->alive[slot * n.N + agent];
+            q[i * n.N + agent] = absent ? 0.0f : batch->q[i][agent * A + action];
+        }
+        copy_rows(1, n.S, wide, of->state + slot * n.S, sum.s + (size_t)i * wide);
+    }
+    mix_block(n, at, count, q, sum.s, wide, kept, out);
+    for (int i = 0; i < count; i++) {
+        const float error = out[i] - y[i];
+        const int in = !of->counts || of->counts[batch->k[i]];
+        dout[i] = in ? 2.0f * error / (float)of->counted : 0.0f;
+        if (!in) continue;
+        means[0] += error * error, means[1] += error < 0.0f ? -error : error;
+        means[2] += out[i], means[3] += y[i];
+    }
+    unmix_block(n, at, count, dout, q, kept, dq, sum);
+    for (int i = 0; i < count; i++)
+        for (int agent = 0; agent < n.N; agent++) {
+            const size_t slot = of->now[batch->k[i]];
+            if (of->alive && !of->alive[slot * n.N + agent]) continue;
+            const int64_t action = of->actions[batch->k[i] * n.N + agent];
+            batch->dq[i][agent * A + action] = dq[i * n.N + agent];
+        }
+    batch->count = 0;
+}
+
+static void add_transition(const td_t *of, int part, batch_t *batch, int64_t k, const float *q,
+                           const float *next_q, float *dq) {
+    const int i = batch->count++;
+    batch->k[i] = k, batch->q[i] = q, batch->next_q[i] = next_q, batch->dq[i] = dq;
+    if (batch->count == BLOCK) td_batch(of, part, batch);
+}
+
+/* Before anything else: clears the sums. -1 where a transition is for no slot or action. */
+int qmix_td_begin(const td_t *of, int P, int K, int parts) {
+    const sizes_t n = td_sizes(of);
     for (int k = 0; k < K; k++) {
-        number += !of->counts || of->counts[k];
         if (of->now[k] < 0 || of->now[k] >= P || of->next[k] < 0 || of->next[k] >= P) return -1;
-        for (int agent = 0; agent < N; agent++) {
-            const int64_t action = of->actions[(size_t)k * N + agent];
-            if (action < 0 || action >= A) return -1;
+        for (int agent = 0; agent < n.N; agent++) {
+            const int64_t action = of->actions[(size_t)k * n.N + agent];
+            if (action < 0 || action >= of->A) return -1;
         }
     }
-    double found[parts][4];
-    memset(dq, 0, sizeof(float) * P * N * A);
+    for (int part = 0; part < parts; part++)
+        memset(of->scratch + part * td_part_size(n), 0, sizeof(float) * sum_size(n));
+    memset(of->means, 0, sizeof(double) * 4 * parts);
+    return 0;
+}
+
+/* After everything else: the gradients of the 14 weights, and the means in the first four. */
+void qmix_td_end(const td_t *of, int parts, float *const *dw) {
+    gather_sums(td_sizes(of), parts, td_part_size(td_sizes(of)), of->scratch, dw);
+    for (int part = 1; part < parts; part++)
+        for (int i = 0; i < 4; i++) of->means[i] += of->means[4 * part + i];
+    for (int i = 0; i < 4; i++) of->means[i] /= (double)of->counted;
+}
+
+/* All transitions of online values q [P,N,A] -> dq [P,N,A], the gradient of the mean of (Q - y)². */
+void qmix_td(const td_t *of, int P, int K, int parts, const float *q, float *dq) {
+    const size_t wide = (size_t)of->N * of->A;
+    memset(dq, 0, sizeof(float) * P * wide);
 #pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static, 1)
     for (int part = 0; part < parts; part++) {
-        const sums_t sum = sum_places(n, scratch + part * each);
-        float *q = scratch + parts * each + part * BLOCK * (2 * N + 3 + W), *own = q + BLOCK * N;
-        float *out = own + BLOCK * N, *dout = out + BLOCK, *y = dout + BLOCK, *kept = y + BLOCK;
-        double sums[4] = {0};
-        memset(sum.first, 0, sizeof(float) * sum_size(n));
+        batch_t batch = {0};
         int first, last;
         rows_of(K, part, parts, &first, &last);
-        for (int row = first; row < last; row += BLOCK) {
-            const int rows = smaller(BLOCK, last - row);
-            td_targets(n, target, A, of, row, rows, gamma, twice, q, kept, sum.s, y);
-            for (int i = 0; i < rows; i++) {
-                const size_t slot = of->now[row + i];
-                for (int agent = 0; agent < N; agent++) {
-                    const int64_t action = of->actions[(size_t)(row + i) * N + agent];
-                    const int absent = of->alive && !of->alive[slot * N + agent];
-                    q[i * N + agent] = absent ? 0.0f : of->q[(slot * N + agent) * A + action];
-                }
-                copy_rows(1, S, wide, of->state + slot * S, sum.s + (size_t)i * wide);
-            }
-            mix_block(n, at, rows, q, sum.s, wide, kept, out);
-            for (int i = 0; i < rows; i++) {
-                const float error = out[i] - y[i];
-                const int in = !of->counts || of->counts[row + i];
-                dout[i] = in ? 2.0f * error / (float)number : 0.0f;
-                if (!in) continue;
-                sums[0] += error * error, sums[1] += error < 0.0f ? -error : error;
-                sums[2] += out[i], sums[3] += y[i];
-            }
-            unmix_block(n, at, rows, dout, q, kept, own, sum);
-            for (int i = 0; i < rows; i++)
-                for (int agent = 0; agent < N; agent++) {
-                    const size_t place = of->now[row + i] * N + agent;
-                    if (of->alive && !of->alive[place]) continue;
-                    dq[place * A + of->actions[(size_t)(row + i) * N + agent]] = own[i * N + agent];
-                }
+        for (int k = first; k < last; k++)
+            add_transition(of, part, &batch, k, q + of->now[k] * wide, q + of->next[k] * wide,
+                           dq + of->now[k] * wide);
+        if (batch.count) td_batch(of, part, &batch);
+    }
+}
+
+/* As a loss of a recurrent network's outputs: see gru_fit. Rows are slots x agents, so that a block
+ * of whole slots has the next ones, too. */
+void qmix_td_block(const void *told, int part, block_t block, const float *y, float *dy) {
+    const td_t *of = told;
+    const int N = of->N;
+    batch_t batch = {0};
+    for (int t = 0; t < block.T; t++) {
+        const size_t wide = of->A;
+        memset(dy + block.at[t] * wide, 0, sizeof(float) * block.rows[t] * wide);
+        for (int64_t row = 0; row < block.rows[t]; row += N) {
+            const int64_t k = of->number[(block.from[t] + row) / N];
+            if (k < 0) continue;
+            add_transition(of, part, &batch, k, y + (block.at[t] + row) * wide,
+                           y + (block.at[t + 1] + row) * wide, dy + (block.at[t] + row) * wide);
         }
-        memcpy(found[part], sums, sizeof sums);
     }
-    gather_sums(n, parts, each, scratch, dw);
-    for (int i = 0; i < 4; i++) {
-        double sum = 0.0;
-        for (int part = 0; part < parts; part++) sum += found[part][i];
-        means[i] = (float)(sum / (double)number);
-    }
-    return 0;
+    if (batch.count) td_batch(of, part, &batch);
 }
