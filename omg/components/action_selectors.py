@@ -134,6 +134,8 @@ class Mixture:
         logits, share = outputs / self.temperature, self.share
         if not self.mask_after or share == 0.0:  # without a share the order makes no difference
             soft = logits.masked_fill(~avail, -torch.inf).softmax(-1)
+            if share == 0.0:
+                return soft
             return (1 - share) * soft + share * avail / avail.sum(-1, keepdim=True)
         mixed = (1 - share) * logits.softmax(-1) + share / outputs.shape[-1]
         left = mixed.masked_fill(~avail, 0.0)

@@ -64,6 +64,7 @@ class QMixer(Mixer):
         self.hyper_w_final = _hypernet(hypernet_layers, state_dim, hypernet_embed, embed_dim)
         self.hyper_b_1 = nn.Linear(state_dim, embed_dim)
         self.V = nn.Sequential(nn.Linear(state_dim, embed_dim), nn.ReLU(), nn.Linear(embed_dim, 1))
+        self._weights: list[Tensor] | None = None
 
     def kernel(self, *tensors: Tensor) -> QMixKernel | None:
         """The compiled kernel, where it takes this mixer and such values and states."""
@@ -73,7 +74,9 @@ class QMixer(Mixer):
 
     def weights(self) -> list[Tensor]:
         """In the order in which the kernel takes them."""
-        return list(self.parameters())
+        if self._weights is None:
+            self._weights = list(self.parameters())
+        return self._weights
 
     def forward(self, values: Tensor, state: Tensor) -> Tensor:
         rows = values.shape == (len(state), self.n_agents) and state.ndim == 2
