@@ -88,7 +88,10 @@ def difference_with_gradients(found: Tensor, expected: Tensor, leaves: Sequence[
 
 def plain(*tensors: Tensor) -> bool:
     """Whether the kernels can read these: floats of 32 bits on the CPU, without gaps."""
-    return all(t.is_cpu and t.dtype is torch.float32 and t.is_contiguous() for t in tensors)
+    for tensor in tensors:  # no generator: this is asked for every weight of every update
+        if not (tensor.is_cpu and tensor.dtype is torch.float32 and tensor.is_contiguous()):
+            return False
+    return True
 
 
 def agreed(*facts: bool) -> None:

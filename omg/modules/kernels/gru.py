@@ -68,7 +68,7 @@ class GRUKernel:
         if inputs.device.type != "cpu" or not plain(*given) or not inputs.numel():
             return False
         first = weights[0] if weights else None
-        widths = [hidden_size, *([] if first is None else [len(first)])]
+        widths = [hidden_size, *([] if first is None else [first.shape[0]])]
         odd = [width for width in widths if width % 16]
         if odd:
             say_once(f"a GRU of width {odd[0]}, which is no multiple of 16")
@@ -78,8 +78,8 @@ class GRUKernel:
     def _dims(x: Tensor, weights: Weights) -> tuple[int, int, int, int]:
         first, core, last = weights[0], weights[3], weights[6]
         assert core is not None
-        inner = 0 if first is None else len(first)
-        return x.shape[-1], inner, core.shape[-1], 0 if last is None else len(last)
+        inner, outputs = (0 if layer is None else layer.shape[0] for layer in (first, last))
+        return x.shape[-1], inner, core.shape[-1], outputs
 
     @staticmethod
     def _shapes(dims: tuple[int, int, int, int]) -> list[tuple[int, ...] | None]:
@@ -95,7 +95,7 @@ class GRUKernel:
             *(sizes.is_contiguous(), x.ndim == 2, dims[1] % 16 == 0, dims[2] % 16 == 0),
             [None if w is None else tuple(w.shape) for w in weights] == self._shapes(dims),
         )
-        rows = ctypes.c_int64(len(x)), ctypes.c_int64(sequences)
+        rows = ctypes.c_int64(x.shape[0]), ctypes.c_int64(sequences)
         if not self._library.gru_packed_rows(len(sizes), pointer(sizes), *rows):
             raise ValueError("the steps' sizes grow or do not add up to the rows")
 
@@ -136,10 +136,10 @@ class GRUKernel:
         agreed(plain(h0), h0.ndim == 2, h0.shape[-1] == hidden)
         self._check(x, sizes, len(h0), weights)
         passed = Passed(
-            x.new_empty(len(x), hidden),
-            x.new_empty(len(x), outputs),
-            x.new_empty(len(x), inner) if keep and inner else None,
-            x.new_empty(len(x), 4 * hidden) if keep else None,
+            x.new_empty(x.shape[0], hidden),
+            x.new_empty(x.shape[0], outputs),
+            x.new_empty(x.shape[0], inner) if keep and inner else None,
+            x.new_empty(x.shape[0], 4 * hidden) if keep else None,
         )
         packed = self._packed(dims, weights)
         library.gru_forward(

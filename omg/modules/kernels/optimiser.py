@@ -88,11 +88,6 @@ def clipped_step(
     return found
 
 
-def _readable(grad: Tensor | None) -> bool:
-    """Whether there is such a gradient, and the kernel can read it."""
-    return grad is not None and grad.layout == torch.strided and plain(grad)
-
-
 class _Table(NamedTuple):
     """Where the numbers of some parameters lie, all but their gradients."""
 
@@ -145,13 +140,13 @@ class _OneCall(torch.optim.Optimizer):
         """Clips all gradients of `parameters` and makes a step; None: nothing was done, because
         the kernel does not take them."""
         own = [p for group in self.param_groups for p in group["params"]]
-        grads = [p.grad for p in own]
         same = len(own) == len(parameters) and all(map(operator.is_, own, parameters))
-        if not (same and all(map(_readable, grads)) and self._usual() and plain(*own)):
+        grads = [p.grad for p in own]
+        if not (same and self._usual() and all(g is not None and not g.is_sparse for g in grads)):
             return None
-        places = pointers(grads)
-        sizes = (ctypes.c_int64 * len(own))(*(p.numel() for p in own))
-        norm = kernel.clip(len(own), places, sizes, limit)
+        if not (plain(*grads) and plain(*own)):
+            return None
+        norm = kernel.clip(len(own), pointers(grads), _sizes(own), limit)
         self.step_in_one_call(kernel)
         return torch.tensor(norm)
 
