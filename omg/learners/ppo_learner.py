@@ -58,9 +58,12 @@ class PPOLearner(PolicyLearner):
 
     @classmethod
     def check(cls, config: Config) -> None:
+        if config.share_trunk:
+            cls._check_trunk(config)
         super().check(config)
-        if not config.share_trunk:
-            return
+
+    @classmethod
+    def _check_trunk(cls, config: Config) -> None:
         wanted = {"critic": "ac", "policy_model": "rnn", "critic_args": {}}
         for key, value in wanted.items():
             if getattr(config, key) != value:
