@@ -1,10 +1,11 @@
 """`python -m benchmarks.profile [case …]`: where the time of training goes.
 
-Two tables. The first shares the CPU time of a run between playing (acting, environment, storing),
+Three tables. The first shares the CPU time of a run between playing (acting, environment, storing),
 sampling and updates. The second shares the time of an update between its parts, by torch.profiler:
 every operation's own time goes to the part it ran in, and a backward operation to the part of its
 forward one. What the profiler itself costs makes parts of many small operations look larger than
-they are. One torch thread, CPU seconds.
+they are. The third compares the kernels with the machine's peak (`benchmarks.roofline`). One torch
+thread, CPU seconds.
 
 - recurrent core: the GRU with its own matrix products, and single steps of a recurrent network
 - other products: matrix products outside of core and mixer
@@ -33,12 +34,13 @@ from unittest.mock import patch
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from benchmarks import omg, spread
+from benchmarks import omg, roofline, spread
 from benchmarks.report import markdown_table, merge_results, plain_table
 from benchmarks.training import Training, config_of, scripted_pool
 from omg.learners.q_learner import QLearner
 from omg.modules.agents.networks import RNNAgent
-from omg.modules.kernels.gru import GRUCore
+from omg.modules.kernels.gru import GRUCore, GRUKernel
+from omg.modules.kernels.qmix import TDLoss
 
 PIECES = ("acting", "environment", "storing", "sampling", "update")
 CORE, PRODUCTS, MIXER, INDEXING = "recurrent core", "other products", "mixer", "indexing"
@@ -197,7 +199,7 @@ def parts(events: Sequence[Any]) -> dict[str, float]:
 def update_parts(training: Training, seconds: float) -> dict[str, float]:
     """Milliseconds of an update without the profiler, and the share of each of PARTS with it;
     over as many updates as take about so many seconds."""
-    classes: dict[type, str] = {RNNAgent: NETWORK, GRUCore: CORE}
+    classes: dict[type, str] = {RNNAgent: NETWORK, GRUCore: CORE, GRUKernel: CORE, TDLoss: MIXER}
     mixer = training.learner.mixer if isinstance(training.learner, QLearner) else None
     if mixer is not None:
         classes[type(mixer)] = MIXER
@@ -261,7 +263,7 @@ def main() -> None:
         parser.error(f"no case called {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
     found = [profile_case(name, given.seconds) for name in given.cases or CASES]
-    for header, rows in tables(found):
+    for header, rows in [*tables(found), (list(roofline.HEADER), roofline.rows())]:
         print((markdown_table if given.markdown else plain_table)(header, rows), end="\n\n")
     if given.json:
         merge_results(given.json, "profile", found)

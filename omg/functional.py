@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,32 +39,41 @@ class Packing:
         """Slots are filled from the start of an episode without gaps. The last one holds only the
         last observation, so it is a successor and never a transition; neither is a slot behind
         a termination."""
-        batch, steps = filled_BT.shape
-        device = filled_BT.device
-        lengths = filled_BT.sum(1)
-        order = torch.argsort(lengths, descending=True, stable=True)
-        reached = torch.arange(steps, device=device).unsqueeze(1) < lengths[order]  # [T, B]
-        time, rank = reached.nonzero(as_tuple=True)
+        (batch, steps), device = filled_BT.shape, filled_BT.device
+        terminated = terminated_BT.cpu().numpy().astype(bool)
+        lengths = filled_BT.cpu().numpy().sum(1)
+        order = np.argsort(-lengths, kind="stable")
+        reached = np.arange(steps)[:, None] < lengths[order]  # [T, B]
+        time, rank = reached.nonzero()
         sizes = reached.sum(1)
         sizes = sizes[sizes > 0]
-        offsets = torch.cumsum(sizes, 0) - sizes
+        offsets = np.cumsum(sizes) - sizes
         episode = order[rank]
         usable = time + 1 < lengths[episode]
-        before = (time - 1).clamp(min=0)
-        usable &= ~(terminated_BT[episode, before].bool() & (time > 0))
-        now = usable.nonzero(as_tuple=True)[0]
-        following = offsets[time[now] + 1] + rank[now]
-        return cls(
-            shape=(batch, steps),
+        usable &= ~(terminated[episode, np.maximum(time - 1, 0)] & (time > 0))
+        now = usable.nonzero()[0]
+        return cls._of_arrays(
+            (batch, steps),
+            device,
             episode=episode,
             time=time,
-            sizes=sizes.cpu(),
+            sizes=sizes,
             rank=rank,
             length=lengths[episode],
             now=now,
-            next=following,
+            next=offsets[time[now] + 1] + rank[now] if len(now) else now,
             place=episode * steps + time,
         )
+
+    @classmethod
+    def _of_arrays(
+        cls, shape: tuple[int, int], device: torch.device, **indices: np.ndarray[Any, Any]
+    ) -> Packing:
+        """Made in NumPy, whose small operations cost less than torch's."""
+        tensors = {name: torch.from_numpy(value) for name, value in indices.items()}
+        if device.type != "cpu":
+            tensors |= {n: t.to(device) for n, t in tensors.items() if n != "sizes"}
+        return cls(shape=shape, **tensors)
 
     def per_seat(self, seats: int) -> Packing:
         """The packing of rows, slot by slot and seat by seat: every seat of an episode counts as
@@ -87,6 +98,33 @@ class Packing:
             next=rows(self.next),
             place=episode * steps + time,
         )
+
+    def without_last(self, episodes: Tensor) -> tuple[Packing, Tensor]:
+        """Some of the episodes, each without its last slot (no slot of it is a transition that
+        knows its successor), and where their slots lie here, [P']."""
+        device, steps, sizes = self.episode.device, self.shape[1], self.sizes.numpy()
+        rank_of = np.argsort(self.episode[: sizes[0]].cpu().numpy())
+        ranks = rank_of[episodes.cpu().numpy()]
+        numbers = np.argsort(ranks)
+        ranks = ranks[numbers]
+        here = ranks < sizes[1:, None]  # [T' - 1, episodes]
+        time, rank = here.nonzero()
+        slots = (np.cumsum(sizes) - sizes)[time] + ranks[rank]
+        reached, episode, nothing = here.sum(1), numbers[rank], slots[:0]
+        places = torch.from_numpy(slots).to(device)
+        part = self._of_arrays(
+            (len(episodes), steps),
+            device,
+            episode=episode,
+            time=time,
+            sizes=reached[reached > 0],
+            rank=rank,
+            length=self.length.cpu().numpy()[slots] - 1,
+            now=nothing,
+            next=nothing,
+            place=episode * steps + time,
+        )
+        return part, places
 
     def living(self, alive: Tensor) -> Packing:
         """The packing of rows whose seats may leave, `alive` [P] where they still act: only those

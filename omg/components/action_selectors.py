@@ -118,20 +118,44 @@ class EpsilonGreedy(Exploring):
         return torch.where(explore < self.epsilon(env_steps), _uniform(avail, generator), best)
 
 
-class Multinomial(Exploring):
-    """Samples softmax(outputs / temperature) mixed with an ε share of the uniform choice."""
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """How outputs become probabilities: softmax(outputs / temperature) and, with probability
+    `share`, a uniform choice; masked after both, or before."""
 
-    def probabilities(self, outputs: Tensor, avail: Tensor, *, env_steps: int) -> Tensor:
-        """(1 - ε) softmax + ε / available actions, zero where unavailable. Masked before the
-        softmax, unavailable actions take no part in it; masked behind it, the softmax and the ε
+    temperature: float = 1.0
+    share: float = 0.0
+    mask_after: bool = False
+
+    def __call__(self, outputs: Tensor, avail: Tensor) -> Tensor:
+        """(1 - share) softmax + share / available actions, zero where unavailable. Masked before
+        the softmax, unavailable actions take no part in it; masked after it, the softmax and the
         share run over all actions and what is left of the available ones is rescaled."""
-        logits, share = outputs / self.temperature, self._floor(env_steps)
-        if self._mask_first or share == 0.0:  # without a share the order makes no difference
+        logits, share = outputs / self.temperature, self.share
+        if not self.mask_after or share == 0.0:  # without a share the order makes no difference
             soft = logits.masked_fill(~avail, -torch.inf).softmax(-1)
+            if share == 0.0:
+                return soft
             return (1 - share) * soft + share * avail / avail.sum(-1, keepdim=True)
         mixed = (1 - share) * logits.softmax(-1) + share / outputs.shape[-1]
         left = mixed.masked_fill(~avail, 0.0)
         return left / left.sum(-1, keepdim=True)
+
+
+class Multinomial(Exploring):
+    """Samples softmax(outputs / temperature) mixed with an ε share of the uniform choice."""
+
+    def probabilities(self, outputs: Tensor, avail: Tensor, *, env_steps: int) -> Tensor:
+        """By which it samples; zero where unavailable."""
+        return self._mixture(env_steps)(outputs, avail)
+
+    def mixture(self, env_steps: int) -> Mixture | None:
+        """The numbers behind `probabilities`; None where a subclass computes them otherwise."""
+        own = type(self).probabilities is Multinomial.probabilities
+        return self._mixture(env_steps) if own else None
+
+    def _mixture(self, env_steps: int) -> Mixture:
+        return Mixture(self.temperature, self._floor(env_steps), not self._mask_first)
 
     def _floor(self, env_steps: int) -> float:
         return self.epsilon(env_steps)

@@ -355,6 +355,8 @@ class PolicyGradientSection(Section):
     critic_hidden_dims: tuple[Width, ...] = Field(min_length=1)
     critic_lr: Positive
     critic_train_mode: Literal["batch", "seq"]
+    share_trunk: bool
+    value_coef: Positive
     td_lambda: Unit
     gae_lambda: Unit
     entropy_coef: Annotated[Real, Field(ge=0)]

@@ -17,7 +17,8 @@ from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
 from omg.controllers.base import Controller
 from omg.controllers.team import TeamMAC
-from omg.modules.kernels.optimiser import FastAdam, FastRMSprop, clip_gradients
+from omg.modules.kernels.given import GivenLoss
+from omg.modules.kernels.optimiser import FastAdam, FastRMSprop, clipped_step
 from omg.types import EnvSpec, OmgError
 
 
@@ -31,6 +32,7 @@ class Capabilities:
     models: bool = True  # whether the policy may have an opponent model (mac=multi_module_mac)
     mixers: Literal["none", "optional", "required"] = "none"
     critics: tuple[str, ...] = ()  # critics it can learn; empty: it has none
+    shares_trunk: bool = False  # whether its critic may share the policy's layers (share_trunk)
 
 
 def one_learns(config: Config) -> bool:
@@ -70,6 +72,10 @@ def _check_parts(config: Config, able: Capabilities, learner: str) -> None:
         raise OmgError(
             f"{learner} does not learn critic={config.critic}. "
             f"Set critic={' or '.join(able.critics)}."
+        )
+    if config.share_trunk and not able.shares_trunk:
+        raise OmgError(
+            f"{learner} has no critic that could share the policy's layers. Set share_trunk=false."
         )
     if config.critic is not None and not able.critics:
         raise OmgError(f"{learner} has no critic, and critic={config.critic}. Set critic=null.")
@@ -284,9 +290,12 @@ def sampling_selector(config: Config, selector: ActionSelector) -> Multinomial:
 
 
 def make_optimiser(
-    config: Config, parameters: Iterable[nn.Parameter], lr: float | None = None
+    config: Config,
+    parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+    lr: float | None = None,
 ) -> torch.optim.Optimizer:
-    """RMSprop with PyMARL's settings, or Adam; at the configured rate unless another is given."""
+    """RMSprop with PyMARL's settings, or Adam; at the configured rate unless another is given, or
+    in groups of parameters with rates of their own."""
     shared: dict[str, Any] = {
         "lr": config.lr if lr is None else lr,
         "eps": config.optim_eps,
@@ -298,17 +307,17 @@ def make_optimiser(
 
 
 def descend(
-    loss: Tensor,
+    loss: Tensor | GivenLoss,
     optimiser: torch.optim.Optimizer,
     parameters: Sequence[nn.Parameter],
     config: Config,
 ) -> Tensor:
     """One clipped step; the norm of the gradient before clipping."""
-    optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    norm = clip_gradients(parameters, config.grad_norm_clip)
-    optimiser.step()
-    return norm
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
+    loss.backward()
+    return clipped_step(optimiser, parameters, config.grad_norm_clip)
 
 
 def descend_model(terms: Mapping[str, Tensor], optimiser: torch.optim.Optimizer) -> Metrics:

@@ -38,7 +38,10 @@ from omg.learners.base import (
 from omg.learners.leaving import acting, of_acting, outcomes, without_absent
 from omg.learners.model_training import Alternatives, Lesson, PolicyLearner
 from omg.modules.agents import AgentNetwork
-from omg.modules.mixers import MIXERS, Mixer
+from omg.modules.agents.networks import RNNAgent
+from omg.modules.kernels.given import GivenLoss
+from omg.modules.kernels.qmix import TDLoss, Transitions
+from omg.modules.mixers import MIXERS, Mixer, QMixer
 from omg.policies.policy import Policy
 from omg.types import EnvSpec, OmgError
 
@@ -77,6 +80,7 @@ class Update:
     def __init__(self, policy: Policy, played: Trajectories) -> None:
         self.played, self._policy = played, policy
         self._kept: tuple[Tensor, Unrolled] | None = None
+        self._fed: tuple[Tensor | None, Tensor] | None = None
 
     @cached_property
     def plain(self) -> Tensor:
@@ -87,16 +91,22 @@ class Update:
         """With features [P, n, F]; `keep` the result for when they are asked for again."""
         if self._kept is not None and feature is not None and self._kept[0].is_set_to(feature):
             return self._kept[1]
-        inputs = self._fed(feature)
+        inputs = self.fed(feature)
         found = Unrolled(inputs, *self._policy.unroll_states(inputs, self.played))
         if keep and feature is not None:
             self._kept = (feature, found)
         return found
 
-    def _fed(self, feature: Tensor | None) -> Tensor:
+    def fed(self, feature: Tensor | None) -> Tensor:
+        """The network's inputs, [P, n, I]."""
+        if self._fed is not None and self._fed[0] is feature:
+            return self._fed[1]
         if "plain" in self.__dict__ and feature is not None:
-            return torch.cat([self.plain, feature], -1)
-        return self._policy.inputs.packed(self.played, feature)
+            inputs = torch.cat([self.plain, feature], -1)
+        else:
+            inputs = self._policy.inputs.packed(self.played, feature)
+        self._fed = (feature, inputs)
+        return inputs
 
 
 class QLearner(PolicyLearner):
@@ -161,20 +171,79 @@ class QLearner(PolicyLearner):
         lesson = self._model.prepare(
             played, progress, lambda alternatives: self._values(update, alternatives)
         )
-        online = update.unroll(lesson.feature)
-        q = online.q.index_select(0, played.packing.now)
-        taken = gather_actions(q, played.now("actions"))
-        alive = None if played.alive is None else played.alive[played.packing.now]
-        taken = self._mixed(self.mixer, taken, played.now("state"), alive)
-        targets = self.targets(update, online, lesson)
-        acted = acting(played, team=self.mixer is not None)
-        metrics = self.fit(of_acting(taken, acted), of_acting(targets, acted), progress)
+        loss = self._td_loss(update, lesson)
+        if loss is not None:
+            metrics = self._fit_in_one_call(loss, update, lesson, progress)
+        else:
+            online = update.unroll(lesson.feature)
+            q = online.q.index_select(0, played.packing.now)
+            taken = gather_actions(q, played.now("actions"))
+            alive = None if played.alive is None else played.alive[played.packing.now]
+            taken = self._mixed(self.mixer, taken, played.now("state"), alive)
+            targets = self.targets(update, online, lesson)
+            acted = acting(played, team=self.mixer is not None)
+            metrics = self.fit(of_acting(taken, acted), of_acting(targets, acted), progress)
         if not self._optimiser.state:
             raise OmgError(
                 f"{type(self).__name__}.fit has made no step, so nothing is learned. Let it call "
                 "self.minimise(loss, progress)."
             )
         return {**metrics, **self._model.train(lesson), **self._model.finish(lesson)}
+
+    def _td_loss(self, update: Update, lesson: Lesson) -> TDLoss | None:
+        """What computes `targets`, the mixing and the loss of `fit` at once; None where no kernel
+        does, or where a subclass has its own of these."""
+        kind, mixer, target = type(self), self.mixer, self._target_mixer
+        if (
+            not (isinstance(mixer, QMixer) and isinstance(target, QMixer))
+            or lesson.ahead is not None
+            or kind.targets is not QLearner.targets
+            or kind.fit is not QLearner.fit
+            or kind._mixed is not QLearner._mixed
+        ):
+            return None
+        played, packing, gamma = update.played, update.played.packing, self._config.gamma
+        state = played.pack("state") * self._state_scale
+        kernel = mixer.kernel(state)
+        if kernel is None:
+            return None
+        with torch.no_grad():
+            inputs = update.fed(lesson.feature)
+            target_q = self._policy.unroll(inputs, played, self._target_network)
+        reward, over = outcomes(played, gamma=gamma, team=True)
+        counts = acting(played, team=True)
+        transitions = Transitions(
+            now=packing.now,
+            next=packing.next,
+            actions=played.now("actions"),
+            reward=reward.flatten(),
+            over=over.flatten(),
+            state=state,
+            avail=played.pack("avail_actions"),
+            alive=played.alive,
+            counts=None if counts is None else counts.flatten(),
+        )
+        weights = mixer.weights(), target.weights()
+        double = self._config.double_q
+        return TDLoss(kernel, target_q, transitions, weights, gamma=gamma, double=double)
+
+    def _fit_in_one_call(
+        self, loss: TDLoss, update: Update, lesson: Lesson, progress: Progress
+    ) -> Metrics:
+        """As `fit`."""
+        network, fast = self._policy.network, None
+        if isinstance(network, RNNAgent):
+            sizes = update.played.packing.sizes * update.played.n_seats
+            fast = loss.of_network(network, update.fed(lesson.feature).flatten(0, 1), sizes)
+        found = fast or loss.of_values(update.unroll(lesson.feature).q)
+        norm, terms = self.minimise(found, progress), loss.terms()
+        return {
+            "loss": terms.loss,
+            "grad_norm": norm,
+            "td_error_abs": terms.error,
+            "q_taken_mean": terms.taken,
+            "target_mean": terms.targets,
+        }
 
     def _mixed(
         self, mixer: Mixer | None, values_KN: Tensor, state_KS: Tensor, alive_KN: Tensor | None
@@ -256,7 +325,7 @@ class QLearner(PolicyLearner):
             "target_mean": targets.mean(),
         }
 
-    def minimise(self, loss: Tensor, progress: Progress) -> Tensor:
+    def minimise(self, loss: Tensor | GivenLoss, progress: Progress) -> Tensor:
         """Descend a loss; the norm of its gradient before clipping."""
         grad_norm = descend(loss, self._optimiser, self._parameters, self._config)
         self._targets.follow(progress)

@@ -13,7 +13,8 @@ from omg.components.episodes import OneHot
 from omg.components.trajectories import Sequences, Trajectories
 from omg.config.schema import Config
 from omg.modules.agents import AGENTS
-from omg.modules.kernels.gru import GRUCore
+from omg.modules.kernels.given import GivenLoss
+from omg.modules.kernels.gru import BlockLoss, GRUCore
 from omg.registry import PartRegistry
 from omg.types import EnvSpec
 
@@ -175,14 +176,32 @@ class ValueCritic(Critic):
     def unroll_states(self, inputs_PNI: Tensor, arranged: Sequences) -> tuple[Tensor, Tensor]:
         """V [P, n] and the hidden state after every slot, [P, n, carry_dim]."""
         slots, agents, _ = inputs_PNI.shape
-        hidden = self.body(inputs_PNI.flatten(0, 1))
-        carry = hidden.new_zeros(slots * agents, 0)
-        if self.rnn is not None:
-            sizes = arranged.packing.sizes * agents
-            start = hidden.new_zeros(int(sizes[0]), self.carry_dim)
-            carry = hidden = self.rnn.unroll_packed(hidden, sizes, start)
-        values: Tensor = self.head(hidden)
+        inputs = inputs_PNI.flatten(0, 1)
+        if self.rnn is None:
+            values: Tensor = self.head(self.body(inputs))
+            return values.view(slots, agents), inputs.new_zeros(slots, agents, 0)
+        last, head, inputs = self._between(inputs)
+        sizes = arranged.packing.sizes * agents
+        start = inputs.new_zeros(int(sizes[0]), self.carry_dim)
+        carry, values = self.rnn.unroll_between(last, head, inputs, sizes, start)
         return values.view(slots, agents), carry.view(slots, agents, self.carry_dim)
+
+    def _between(self, inputs: Tensor) -> tuple[nn.Linear, tuple[Tensor, Tensor], Tensor]:
+        """The layers before and after the GRU, and what the first of these is fed."""
+        *before, last, _ = self.body
+        assert isinstance(last, nn.Linear)
+        for layer in before:
+            inputs = layer(inputs)
+        return last, (self.head.weight, self.head.bias), inputs
+
+    def fit(self, inputs_PNI: Tensor, arranged: Sequences, loss: BlockLoss) -> GivenLoss | None:
+        """The loss of all values, with its gradients in the same call; None where that does not
+        exist."""
+        if self.rnn is None:
+            return None
+        last, head, inputs = self._between(inputs_PNI.flatten(0, 1))
+        sizes = arranged.packing.sizes * inputs_PNI.shape[1]
+        return self.rnn.fit_between(last, head, inputs, sizes, loss)
 
     def variants(self, inputs_RI: Tensor, features_REF: Tensor, carry_RH: Tensor) -> Tensor:
         """V of E alternative features at the same R moments, [R, E]: inputs without a feature
@@ -221,6 +240,46 @@ class CentralCritic(ValueCritic):
         state = (played.pack("state") * self._scale).unsqueeze(1).expand(-1, played.n_seats, -1)
         parts = [state, self._seat(played.seats_PN)]
         return torch.cat(parts if feature is None else [*parts, feature], -1)
+
+
+class TrunkCritic(Critic):
+    """V by a layer on the policy's own hidden state, which it shapes, too (`share_trunk`). Fed what
+    the policy is fed; `WithValue` computes both in one pass."""
+
+    def __init__(self, hidden_dim: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(hidden_dim, 1)
+
+    def inputs(self, played: Trajectories, fed: Tensor, feature: Tensor | None = None) -> Tensor:
+        return fed
+
+    def forward(self, inputs_PNI: Tensor, arranged: Sequences) -> Tensor:
+        """V [P, n] of hidden states [P, n, H]."""
+        values: Tensor = self.head(inputs_PNI)
+        return values.squeeze(-1)
+
+
+class ValueFunction(nn.Module):
+    """A critic and the unit of what it predicts: its output is (V - mean) / deviation of the
+    returns seen so far, or V itself. One file, because neither means anything alone."""
+
+    def __init__(self, critic: Critic, *, standardise: bool) -> None:
+        super().__init__()
+        self.critic = critic
+        self.returns = RunningStats() if standardise else None
+
+    def forward(self, inputs_PNI: Tensor, arranged: Sequences) -> Tensor:
+        """In the critic's unit, [P, n]."""
+        out: Tensor = self.critic(inputs_PNI, arranged)
+        return out
+
+    def restored(self, predicted: Tensor) -> Tensor:
+        """In rewards."""
+        return predicted if self.returns is None else self.returns.restored(predicted)
+
+    def normalised(self, values: Tensor) -> Tensor:
+        """In the critic's unit."""
+        return values if self.returns is None else self.returns.normalised(values)
 
 
 CRITICS: PartRegistry[Critic] = PartRegistry(

@@ -46,9 +46,9 @@ def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
 
 
-def pointers(tensors: Iterable[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+def pointers(tensors: Iterable[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
     """An array of them."""
-    found = [tensor.data_ptr() for tensor in tensors]
+    found = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
     return (ctypes.c_void_p * len(found))(*found)
 
 
@@ -88,9 +88,10 @@ def difference_with_gradients(found: Tensor, expected: Tensor, leaves: Sequence[
 
 def plain(*tensors: Tensor) -> bool:
     """Whether the kernels can read these: floats of 32 bits on the CPU, without gaps."""
-    return all(
-        t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors
-    )
+    for tensor in tensors:  # no generator: this is asked for every weight of every update
+        if not (tensor.is_cpu and tensor.dtype is torch.float32 and tensor.is_contiguous()):
+            return False
+    return True
 
 
 def agreed(*facts: bool) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from omg.modules.kernels.qmix import mixed, qmix_kernel, run_qmix
+from omg.modules.kernels.qmix import QMixKernel, mixed, qmix_kernel, run_qmix
 from omg.registry import PartRegistry
 
 
@@ -64,12 +64,25 @@ class QMixer(Mixer):
         self.hyper_w_final = _hypernet(hypernet_layers, state_dim, hypernet_embed, embed_dim)
         self.hyper_b_1 = nn.Linear(state_dim, embed_dim)
         self.V = nn.Sequential(nn.Linear(state_dim, embed_dim), nn.ReLU(), nn.Linear(embed_dim, 1))
+        self._weights: list[Tensor] | None = None
+
+    def kernel(self, *tensors: Tensor) -> QMixKernel | None:
+        """The compiled kernel, where it takes this mixer and such values and states."""
+        kernel = qmix_kernel()[0] if self._two_layers else None
+        widths = {"embed": self.embed_dim, "hidden": self._hidden}
+        return kernel if kernel is not None and kernel.fits(*tensors, **widths) else None
+
+    def weights(self) -> list[Tensor]:
+        """In the order in which the kernel takes them."""
+        if self._weights is None:
+            self._weights = list(self.parameters())
+        return self._weights
 
     def forward(self, values: Tensor, state: Tensor) -> Tensor:
         rows = values.shape == (len(state), self.n_agents) and state.ndim == 2
-        kernel = qmix_kernel()[0] if self._two_layers and rows else None
-        if kernel is not None and kernel.fits(values, state, self.embed_dim, self._hidden):
-            return run_qmix(kernel, values, state, list(self.parameters()))
+        kernel = self.kernel(values, state) if rows and not state.requires_grad else None
+        if kernel is not None:
+            return run_qmix(kernel, values, state, self.weights())
         nets = (self.hyper_w_1, self.hyper_b_1, self.hyper_w_final, self.V)
         return mixed(values, *(net(state) for net in nets))
 

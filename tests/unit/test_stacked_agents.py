@@ -10,7 +10,7 @@ from omg.modules.agents import AGENTS
 from omg.modules.agents import stacked as stacked_module
 from omg.modules.agents.stacked import Grouping, StackedAgents
 from omg.modules.device import load_library
-from omg.modules.kernels.gru import stacked_kernel
+from omg.modules.kernels.stacked import stacked_kernel
 
 KINDS = [(name, dueling) for name in ("rnn", "mlp", "idv_rnn") for dueling in (False, True)]
 SEATS = 3

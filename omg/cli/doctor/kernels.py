@@ -16,7 +16,7 @@ NETWORKS = "omg.modules.kernels"
 # name, module and function of each, what does its work without it, and what it equals
 KERNELS = (
     ("GRU kernel", f"{NETWORKS}.gru", "gru_kernel", "nn.GRU is", "torch"),
-    ("step kernel", f"{NETWORKS}.gru", "stacked_kernel", "torch's layers are", "torch"),
+    ("step kernel", f"{NETWORKS}.stacked", "stacked_kernel", "torch's layers are", "torch"),
     ("mixer kernel", f"{NETWORKS}.qmix", "qmix_kernel", "torch's layers are", "torch"),
     (
         *("optimiser kernel", f"{NETWORKS}.optimiser", "optimiser_kernel"),

@@ -10,7 +10,9 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from omg.modules.kernels.gru import GRUCore, StackedKernel, stacked_kernel
+from omg.modules.kernels.given import GivenLoss
+from omg.modules.kernels.gru import BlockLoss, GRUCore
+from omg.modules.kernels.stacked import StackedKernel, stacked_kernel
 
 
 class AgentNetwork(nn.Module):
@@ -82,6 +84,14 @@ class ActionHead(nn.Linear):
             return advantage
         value: Tensor = self.value(hidden)
         return value + advantage - advantage.mean(-1, keepdim=True)
+
+    def as_one_layer(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the linear layer that computes the same; dueling is linear, too."""
+        weight, bias = self.weight, self.bias
+        if self.value is None:
+            return weight, bias
+        centred = weight - weight.mean(0, keepdim=True), bias - bias.mean()
+        return centred[0] + self.value.weight, centred[1] + self.value.bias
 
 
 class RNNAgent(AgentNetwork):
@@ -187,8 +197,47 @@ class RNNAgent(AgentNetwork):
     def unroll_packed(
         self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        hidden = self.rnn.unroll_packed(torch.relu(self.fc1(inputs_PI)), sizes, carry)
-        return self.fc2(hidden), hidden
+        hidden, outputs = self.rnn.unroll_between(
+            self.fc1, self.fc2.as_one_layer(), inputs_PI, sizes, carry
+        )
+        return outputs, hidden
+
+    def fit_packed(self, inputs_PI: Tensor, sizes: Tensor, loss: BlockLoss) -> GivenLoss | None:
+        """The loss of the outputs of `unroll_packed` from zero states, with its gradients in the
+        same call; None where the kernel does not take this."""
+        return self.rnn.fit_between(self.fc1, self.fc2.as_one_layer(), inputs_PI, sizes, loss)
+
+
+class WithValue(AgentNetwork):
+    """An agent and one more layer on its hidden state: the outputs of both side by side, the
+    layer's last, in one pass."""
+
+    def __init__(self, agent: RNNAgent, head: nn.Linear) -> None:
+        super().__init__()
+        self.agent, self.head, self.carry_dim = agent, head, agent.carry_dim
+
+    def step(
+        self, inputs: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        outputs, hidden = self.agent.step(inputs, carry, seats)
+        return torch.cat([outputs, self.head(hidden)], -1), hidden
+
+    def unroll_packed(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        hidden, outputs = self.agent.rnn.unroll_between(
+            self.agent.fc1, self._as_one_layer(), inputs_PI, sizes, carry
+        )
+        return outputs, hidden
+
+    def fit_packed(self, inputs_PI: Tensor, sizes: Tensor, loss: BlockLoss) -> GivenLoss | None:
+        """As `RNNAgent.fit_packed`."""
+        last = self._as_one_layer()
+        return self.agent.rnn.fit_between(self.agent.fc1, last, inputs_PI, sizes, loss)
+
+    def _as_one_layer(self) -> tuple[Tensor, Tensor]:
+        weight, bias = self.agent.fc2.as_one_layer()
+        return torch.cat([weight, self.head.weight]), torch.cat([bias, self.head.bias])
 
 
 class IndividualRNNAgent(AgentNetwork):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from omg.modules.agents.networks import AgentNetwork, IndividualRNNAgent, MLPAgent, RNNAgent
-from omg.modules.kernels.gru import stacked_kernel
+from omg.modules.kernels.stacked import stacked_kernel
 from omg.types import IntArray
 
 # Costs in rows of arithmetic, fitted to step_rows at hidden 64 (512 rows, 64 members): one member

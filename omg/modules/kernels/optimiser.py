@@ -4,8 +4,9 @@ the operations. State and formulas are torch's; so are all cases the kernel does
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -73,46 +74,110 @@ def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> Tensor:
     return torch.tensor(kernel.clip(len(used), pointers(grads), _sizes(grads), limit))
 
 
+def clipped_step(
+    optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], limit: float
+) -> Tensor:
+    """Clips the gradients of `parameters`, as `clip_gradients`, and makes a step."""
+    if isinstance(optimiser, _OneCall):
+        kernel = optimiser_kernel()[0]
+        norm = None if kernel is None else optimiser.clip_and_step(kernel, parameters, limit)
+        if norm is not None:
+            return norm
+    found = clip_gradients(parameters, limit)
+    optimiser.step()
+    return found
+
+
+class _Table(NamedTuple):
+    """Where the numbers of some parameters lie, all but their gradients."""
+
+    parameters: list[Tensor]
+    places: list[int]
+    states: list[Tensor]  # kept, so that the pointers stay good
+    params: ctypes.Array[ctypes.c_void_p]
+    moments: list[ctypes.Array[ctypes.c_void_p]]
+    sizes: ctypes.Array[ctypes.c_int64]
+
+
 class _OneCall(torch.optim.Optimizer):
     """A step over all parameters of a group in one call, where the kernel takes them."""
 
     _function: str
     _moments: tuple[str, ...]
     _simple: tuple[str, ...]  # settings that must be off
+    _tables: dict[int, _Table] | None = None  # by group
 
     def _numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
         """The settings the kernel is given."""
         raise AssertionError("every optimiser has its own")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._tables = None
+        super().__setstate__(state)
 
     def step(self, closure: Any = None) -> Any:
         if closure is None and self._step_if_possible():
             return None
         return super().step(closure)
 
-    def _step_if_possible(self) -> bool:
-        """False: nothing was done, torch's own step is needed."""
-        used = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
-        usual = all(
+    def _usual(self) -> bool:
+        return all(
             isinstance(group["lr"], float) and not any(group.get(name) for name in self._simple)
             for group in self.param_groups
         )
-        kernel = _kernel(used) if usual else None
+
+    def _step_if_possible(self) -> bool:
+        """False: nothing was done, torch's own step is needed."""
+        used = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        kernel = _kernel(used) if self._usual() else None
         if kernel is not None:
             self.step_in_one_call(kernel)
         return kernel is not None
 
+    def clip_and_step(
+        self, kernel: OptimiserKernel, parameters: Sequence[Tensor], limit: float
+    ) -> Tensor | None:
+        """Clips all gradients of `parameters` and makes a step; None: nothing was done, because
+        the kernel does not take them."""
+        own = [p for group in self.param_groups for p in group["params"]]
+        same = len(own) == len(parameters) and all(map(operator.is_, own, parameters))
+        grads = [p.grad for p in own]
+        if not (same and self._usual() and all(g is not None and not g.is_sparse for g in grads)):
+            return None
+        if not (plain(*grads) and plain(*own)):
+            return None
+        norm = kernel.clip(len(own), pointers(grads), _sizes(own), limit)
+        self.step_in_one_call(kernel)
+        return torch.tensor(norm)
+
     def step_in_one_call(self, kernel: OptimiserKernel) -> None:
         """A step of all parameters that have a gradient."""
-        for group in self.param_groups:
+        for number, group in enumerate(self.param_groups):
             own = [p for p in group["params"] if p.grad is not None]
-            states = [self._state_of(parameter) for parameter in own]
+            table = self._table(number, own)
             getattr(kernel, self._function)(
-                *(len(own), pointers(own), pointers(p.grad for p in own)),
-                *(pointers(state[name] for state in states) for name in (*self._moments, "step")),
-                *(_sizes(own), *self._numbers(group)),
+                *(len(own), table.params, pointers(p.grad for p in own), *table.moments),
+                *(table.sizes, *self._numbers(group)),
             )
-            for parameter in own:
-                torch.autograd.graph.increment_version(parameter)
+            torch.autograd.graph.increment_version(own)
+
+    def _table(self, number: int, own: list[Tensor]) -> _Table:
+        """Made once, and again when other parameters have gradients or they have moved."""
+        self._tables = self._tables or {}
+        known, places = self._tables.get(number), [p.data_ptr() for p in own]
+        if known is not None and known.places == places:
+            return known
+        states = [self._state_of(parameter) for parameter in own]
+        names = (*self._moments, "step")
+        table = self._tables[number] = _Table(
+            own,
+            places,
+            [state[name] for state in states for name in names],
+            pointers(own),
+            [pointers(state[name] for state in states) for name in names],
+            _sizes(own),
+        )
+        return table
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]

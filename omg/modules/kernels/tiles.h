@@ -120,17 +120,24 @@ static const outer OUTERS[GM + 1][3] = {
 #endif
 };
 
-/* w [K][width] as chunks of columns [K][CHUNK VL], the last one narrower, behind `width` zeros;
- * `across` and `down` say how far apart columns and rows of w lie. Returns where it ends. */
-static float *pack_chunks(int K, int width, const float *w, int down, int across, float *p) {
+/* w [K][width] as chunks of columns [K][CHUNK VL], the last one narrower, after `width` zeros;
+ * `across` and `down` say how far apart columns and rows of w lie, one of them 1. */
+static void pack_chunks(int K, int width, const float *w, int down, int across, float *p) {
     const int columns = padded(width);
     for (int first = 0; first < columns; first += CHUNK * VL) {
         const int wide = smaller(CHUNK * VL, columns - first);
-        for (int k = 0; k < K; k++)
-            for (int i = first; i < first + wide; i++)
-                *p++ = i < width ? w[(size_t)k * down + (size_t)i * across] : 0.0f;
+        const int filled = width < first + wide ? width - first : wide;
+        const float *from = w + (size_t)first * across;
+        if (filled < wide) memset(p, 0, sizeof(float) * K * wide);
+        if (across == 1)
+            for (int k = 0; k < K; k++)
+                memcpy(p + (size_t)k * wide, from + (size_t)k * down, sizeof(float) * filled);
+        else
+            for (int i = 0; i < filled; i++)
+                for (int k = 0; k < K; k++)
+                    p[(size_t)k * wide + i] = from[(size_t)k * down + (size_t)i * across];
+        p += (size_t)K * wide;
     }
-    return p;
 }
 
 /* out [rows][width] (+)= d [rows][K] times packed chunks of `width` columns. */
@@ -145,6 +152,22 @@ static void product(int rows, int K, int width, const float *packed, const float
     }
 }
 
+/* x = 0 where it is below. */
+static void positive_rows(int rows, int width, float *x, int apart) {
+    for (int row = 0; row < rows; row++, x += apart)
+        for (int i = 0; i < width; i += VL) STORE(x + i, at_least(LOAD(x + i), 0.0f));
+}
+
+/* out [rows][width] = bias + d [rows][K] times packed chunks of `width` columns, not below 0 where
+ * `positive`. */
+static void layer(int rows, int K, int width, const float *packed, const float *bias,
+                  const float *d, int stride, float *out, int apart, int positive) {
+    for (int row = 0; row < rows; row++)
+        memcpy(out + (size_t)row * apart, bias, sizeof(float) * width);
+    product(rows, K, width, packed, d, stride, out, apart, 1);
+    if (positive) positive_rows(rows, width, out, apart);
+}
+
 /* sum [G][width] += dᵀ v over `rows` rows of d [G] and v [width]. */
 static void outer_product(int rows, int G, const float *d, int stride, const float *v, int apart,
                           int width, float *sum) {
@@ -156,7 +179,23 @@ static void outer_product(int rows, int G, const float *d, int stride, const flo
                 width);
 }
 
-/* rows [width] -> rows [wide], zeros behind. */
+/* sum [width] += the rows of d [rows][width]. */
+static void column_sums(int rows, int width, const float *d, float *sum) {
+    for (int column = 0; column < width; column += VL) {
+        vec total = LOAD(sum + column);
+        for (int row = 0; row < rows; row++) total += LOAD(d + (size_t)row * width + column);
+        STORE(sum + column, total);
+    }
+}
+
+/* d = 0 where `kept`, what relu made, is not positive. */
+static void mask_rows(int rows, int width, const float *kept, float *d, int apart) {
+    for (int row = 0; row < rows; row++, kept += apart, d += apart)
+        for (int i = 0; i < width; i += VL)
+            STORE(d + i, choose(LOAD(kept + i) <= splat(0.0f), splat(0.0f), LOAD(d + i)));
+}
+
+/* rows [width] -> rows [wide], zeros after them. */
 static void copy_rows(int rows, int width, int wide, const float *from, float *to) {
     if (width == wide) {
         memcpy(to, from, sizeof(float) * rows * width);

@@ -4,6 +4,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__) || defined(WIDE) /* WIDE: in tests, on any machine */
 #define VL 16
@@ -34,12 +37,42 @@ INLINE vec choose(ivec mask, vec a, vec b) {
     return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
 }
 
-/* e^x, relative error about 1e-7; x is clamped to ±40, where products of two results are finite
- * and a sigmoid has long been 0 or 1. */
-INLINE vec vexp(vec x) {
-    const vec hi = splat(40.0f), lo = splat(-40.0f);
-    x = choose(x > hi, hi, x);
-    x = choose(x < lo, lo, x);
+/* The smaller and the larger of x and a limit; what is not a number stays so. */
+INLINE vec at_most(vec x, float limit) {
+#if VL == 16 && defined(__AVX512F__)
+    return (vec)_mm512_min_ps((__m512)splat(limit), (__m512)x);
+#elif VL == 8 && defined(__AVX2__)
+    return (vec)_mm256_min_ps((__m256)splat(limit), (__m256)x);
+#else
+    return choose(x > splat(limit), splat(limit), x);
+#endif
+}
+
+INLINE vec at_least(vec x, float limit) {
+#if VL == 16 && defined(__AVX512F__)
+    return (vec)_mm512_max_ps((__m512)splat(limit), (__m512)x);
+#elif VL == 8 && defined(__AVX2__)
+    return (vec)_mm256_max_ps((__m256)splat(limit), (__m256)x);
+#else
+    return choose(x < splat(limit), splat(limit), x);
+#endif
+}
+
+/* 1 / x: an estimate of 12 bits or more and one step of Newton's, relative error about 1e-7. */
+INLINE vec inverse(vec x) {
+#if VL == 16 && defined(__AVX512F__)
+    const vec y = (vec)_mm512_rcp14_ps((__m512)x);
+    return y * (splat(2.0f) - x * y);
+#elif VL == 8 && defined(__AVX2__)
+    const vec y = (vec)_mm256_rcp_ps((__m256)x);
+    return y * (splat(2.0f) - x * y);
+#else
+    return splat(1.0f) / x;
+#endif
+}
+
+/* e^x, relative error about 1e-7; x between -87 and 87. */
+INLINE vec vexp_within(vec x) {
     const vec magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
     vec k = x * splat(1.44269504089f) + magic;
     ivec whole = (ivec)k << 23;
@@ -56,15 +89,38 @@ INLINE vec vexp(vec x) {
     return (vec)((ivec)p + whole);
 }
 
+/* e^x with x clamped to ±40, where products of two results are finite and a sigmoid has long been 0
+ * or 1. */
+INLINE vec vexp(vec x) { return vexp_within(at_least(at_most(x, 40.0f), -40.0f)); }
+
+/* ln x of positive normal x, relative error about 1e-7; what is not a number stays so. */
+INLINE vec vlog(vec x) {
+    const ivec bits = (ivec)x, half = (ivec)splat(0.70710678f);
+    const ivec exponent = (bits - half) >> 23; /* x = 2^exponent m with m from √½ to √2 */
+    const vec f = (vec)(bits - (exponent << 23)) - splat(1.0f);
+    vec p = splat(7.0376836292e-2f);
+    p = p * f + splat(-1.1514610310e-1f);
+    p = p * f + splat(1.1676998740e-1f);
+    p = p * f + splat(-1.2420140846e-1f);
+    p = p * f + splat(1.4249322787e-1f);
+    p = p * f + splat(-1.6668057665e-1f);
+    p = p * f + splat(2.0000714765e-1f);
+    p = p * f + splat(-2.4999993993e-1f);
+    p = p * f + splat(3.3333331174e-1f);
+    const vec e = __builtin_convertvector(exponent, vec), square = f * f;
+    return (x - x) + e * splat(0.693359375f) +
+           (f + (p * f * square - (splat(0.5f) * square + e * splat(2.12194440e-4f))));
+}
+
 /* 1 / (1 + e^-x) and 1 / (1 + e^-y) with one division. */
 INLINE void vsigmoid2(vec x, vec y, vec *sx, vec *sy) {
     const vec one = splat(1.0f), ex = one + vexp(-x), ey = one + vexp(-y);
-    const vec inverse = one / (ex * ey);
-    *sx = inverse * ey;
-    *sy = inverse * ex;
+    const vec both = inverse(ex * ey);
+    *sx = both * ey;
+    *sy = both * ex;
 }
 
-INLINE vec vsigmoid(vec x) { return splat(1.0f) / (splat(1.0f) + vexp(-x)); }
+INLINE vec vsigmoid(vec x) { return inverse(splat(1.0f) + vexp(-x)); }
 INLINE vec vtanh(vec x) { return splat(2.0f) * vsigmoid(splat(2.0f) * x) - splat(1.0f); }
 
 /* Keeps a vector in a register, where the compiler would load it again for every row. */

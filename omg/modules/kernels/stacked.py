@@ -1,0 +1,161 @@
+"""One step of rows of recurrent agents without gradients: of one network, or of several, each with
+its own weights."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from omg.modules.device import Found, largest_difference, load_kernel, pointer, switched
+
+
+class StackedKernel:
+    """Calls into the compiled library: `pack` once, then `step` as often as wanted."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self.lanes: int = library.stacked_lanes()
+        self._max_hidden: int = library.stacked_max_hidden()
+
+    def fits(self, inputs: Tensor, hidden_size: int) -> bool:
+        """Whether the kernel computes this; everything else is torch's."""
+        return (
+            inputs.device.type == "cpu"
+            and inputs.dtype == torch.float32
+            and hidden_size % (2 * self.lanes) == 0
+            and hidden_size <= self._max_hidden
+        )
+
+    def pack(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """Weights of `RNNAgent`s stacked by member, matrices as [K, in, out], in the order in
+        which the kernel reads them, [K, size]. A dueling head is linear, too: it becomes one."""
+        lanes = self.lanes
+        members, _, hidden = weights["fc1.weight"].shape
+        fc1 = torch.cat([weights["fc1.bias"].unsqueeze(1), weights["fc1.weight"]], 1)
+        fc2 = torch.cat([weights["fc2.bias"].unsqueeze(1), weights["fc2.weight"]], 1)
+        if "fc2.value.weight" in weights:
+            bias, weight = weights["fc2.value.bias"], weights["fc2.value.weight"]
+            fc2 = fc2 - fc2.mean(-1, keepdim=True) + torch.cat([bias.unsqueeze(1), weight], 1)
+        fc2 = torch.nn.functional.pad(fc2, (0, -fc2.shape[-1] % lanes))
+        b_i, b_h = (weights[f"rnn.bias_{k}"].view(members, 3, hidden) for k in ("ih", "hh"))
+        both = b_i[:, :2] + b_h[:, :2]
+        biases = torch.cat([both, b_i[:, 2:], b_h[:, 2:]], 1)  # [K, 4, H]
+        gates = [
+            self._panels(weights[f"rnn.weight_{k}"].view(members, hidden, 3, hidden), lanes)
+            for k in ("ih", "hh")
+        ]
+        gru = torch.cat([self._panels(biases.unsqueeze(1), lanes).flatten(2), *gates], -1)
+        parts = self._panels(fc1, 2 * lanes), gru, self._panels(fc2, lanes)
+        return torch.cat([part.flatten(1) for part in parts], 1).contiguous()
+
+    @staticmethod
+    def _panels(weight: Tensor, width: int) -> Tensor:
+        """[K, rows, …, out] -> [K, out / width, rows · … · width]."""
+        pieces = weight.reshape(*weight.shape[:-1], -1, width)
+        return pieces.movedim(-2, 1).flatten(2)
+
+    def _size(self, inputs: int, hidden: int, n_actions: int) -> int:
+        """Numbers per member in `pack`."""
+        padded = n_actions + -n_actions % self.lanes
+        return (1 + inputs + 4 + 6 * hidden) * hidden + (1 + hidden) * padded
+
+    def step(
+        self, packed: Tensor, inputs: Tensor, members: Tensor | None, carry: Tensor, n_actions: int
+    ) -> tuple[Tensor, Tensor]:
+        """inputs [R, I], members [R] (int64; None: all are the first), carry [R, H] -> outputs
+        [R, A], carry. Without gradients."""
+        inputs, carry = inputs.contiguous(), carry.contiguous()
+        members = None if members is None else members.contiguous()
+        (rows, width), hidden = inputs.shape, carry.shape[-1]
+        if (
+            packed.shape[1] != self._size(width, hidden, n_actions)
+            or (members is not None and members.shape != (rows,))
+            or (members is not None and members.dtype != torch.int64)
+            or carry.shape != (rows, hidden)
+        ):
+            raise ValueError("inputs, members and carry do not fit the stacked weights")
+        outputs, after = inputs.new_empty(rows, n_actions), inputs.new_empty(rows, hidden)
+        found = self._library.stacked_step(
+            *(rows, len(packed), width, hidden, n_actions, ctypes.c_int64(packed.shape[1])),
+            torch.get_num_threads(),
+            *map(pointer, (members, inputs, carry, packed, outputs, after)),
+        )
+        if found == -1:
+            raise IndexError(f"a row is for none of the {len(packed)} members")
+        if found:
+            raise MemoryError("no memory to sort the rows by member")
+        return outputs, after
+
+    def variants(
+        self,
+        packed: Tensor,
+        shared_RH: Tensor,
+        own_REH: Tensor,
+        product_RG: Tensor,
+        carry_RH: Tensor,
+        n_actions: int,
+    ) -> Tensor:
+        """One member's outputs [R, E, A] of E alternative steps from each carry: fc1 gave
+        shared + own, and carry W_h (without bias) is already known."""
+        rows, kinds, hidden = own_REH.shape
+        skipped = packed.shape[1] - self._size(-1, hidden, n_actions)  # fc1
+        if (
+            len(packed) != 1
+            or skipped <= 0
+            or skipped % hidden
+            or shared_RH.shape != (rows, hidden)
+            or carry_RH.shape != (rows, hidden)
+            or product_RG.shape != (rows, 3 * hidden)
+        ):
+            raise ValueError("inputs and carry do not fit the weights")
+        outputs = own_REH.new_empty(rows, kinds, n_actions)
+        parts = [
+            value.contiguous()
+            for value in (shared_RH, own_REH, product_RG, carry_RH, packed[0, skipped:])
+        ]
+        self._library.stacked_variants(
+            *(rows, kinds, hidden, n_actions, torch.get_num_threads()),
+            *map(pointer, parts),
+            pointer(outputs),
+        )
+        return outputs
+
+
+def _stacked_self_test(kernel: StackedKernel) -> float:
+    """Largest difference to torch's own layers on a small case."""
+    hidden, width, actions = 2 * kernel.lanes, 3, kernel.lanes + 1
+    generator = torch.Generator().manual_seed(0)
+    shapes = {
+        "fc1.weight": (width, hidden),
+        "fc1.bias": (hidden,),
+        "rnn.weight_ih": (hidden, 3 * hidden),
+        "rnn.weight_hh": (hidden, 3 * hidden),
+        "rnn.bias_ih": (3 * hidden,),
+        "rnn.bias_hh": (3 * hidden,),
+        "fc2.weight": (hidden, actions),
+        "fc2.bias": (actions,),
+    }
+    weights = {k: torch.randn(2, *s, generator=generator) / 4 for k, s in shapes.items()}
+    inputs, carry = (torch.randn(7, size, generator=generator) for size in (width, hidden))
+    members = torch.tensor([1, 0, 1, 1, 1, 1, 1])
+    with torch.no_grad():
+        found = kernel.step(kernel.pack(weights), inputs, members, carry, actions)
+    pairs = []
+    for row, k in enumerate(members.tolist()):
+        own = {name: value[k] for name, value in weights.items()}
+        x = torch.relu(inputs[row : row + 1] @ own["fc1.weight"] + own["fc1.bias"])
+        matrices = (own[f"rnn.weight_{part}"].mT for part in ("ih", "hh"))
+        biases = (own[f"rnn.bias_{part}"] for part in ("ih", "hh"))
+        h = torch.gru_cell(x, carry[row : row + 1], *matrices, *biases)
+        q = h @ own["fc2.weight"] + own["fc2.bias"]
+        pairs += [(found[0][row], q), (found[1][row], h)]
+    return largest_difference(pairs)
+
+
+@switched
+def stacked_kernel() -> Found[StackedKernel]:
+    """The kernel after its self-test, or None and the reason."""
+    return load_kernel("stacked.c", StackedKernel, _stacked_self_test)

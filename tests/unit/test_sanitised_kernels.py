@@ -1,0 +1,84 @@
+"""The networks' kernels, compiled to watch every access and every undefined operation, through all
+their self-tests and some odd sizes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from omg.modules.device import load_library
+
+ROOT = Path(__file__).parents[2]
+# Runs in a process of its own, because the watching library must be loaded before everything else.
+DRIVER = """
+import os
+import torch
+from omg.modules import device
+del os.environ["LD_PRELOAD"]  # the compiler need not be watched
+device.FLAGS = (*device.FLAGS, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+                *{more!r})
+from omg.modules.kernels import gru, optimiser, ppo, qmix, stacked
+from omg.modules.kernels.gru import GRUCore
+loaders = (gru.gru_kernel, qmix.qmix_kernel, ppo.ppo_kernel, stacked.stacked_kernel,
+           optimiser.optimiser_kernel)
+for load in loaders:
+    kernel, reason = load()
+    assert kernel is not None, reason
+from tests.unit.test_layers_kernel import both
+from tests.unit.test_ppo_kernel import Mixture, choices, policy_loss
+from tests.unit.test_td_kernel import Case
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    for sizes in ([1], [33, 32, 8, 1], [70, 5]):
+        for inputs, hidden, outputs in ((1, 16, 1), (23, 48, 17)):
+            both(sizes, inputs=inputs, hidden=hidden, outputs=outputs, idle=1)
+    for rows, actions in ((1, 1), (37, 5)):
+        outputs, taken = choices(rows, actions, 0, all_count=False)
+        policy_loss(outputs, taken, Mixture(1.0, 0.1, True), clip=0.2, entropy_coef=0.1)
+    for lengths, agents in (([2], 1), ([9] * 30 + [4] * 11, 3)):
+        case = Case(lengths, agents, 5, 0, leavers=agents > 1)
+        loss = case.loss(double=True)
+        loss.of_values(case.q)
+        case.loss(double=True).of_network(case.network, case.inputs, case.sizes)
+print("clean")
+"""
+
+
+def _library(name: str) -> str:
+    """Where the compiler keeps a library of its own; empty: it has none."""
+    try:
+        found = subprocess.run(
+            ["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found if Path(found).is_file() else ""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(load_library("gru.c")[0] is None, reason="no C compiler on this machine")
+@pytest.mark.skipif(not _library("libasan.so"), reason="the compiler has no address sanitiser")
+@pytest.mark.parametrize("more", [(), ("-mno-avx512f",)], ids=["native", "narrow"])
+def test_no_kernel_reads_or_writes_where_it_must_not(more: tuple[str, ...], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER.format(more=more)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "OMG_CACHE": str(tmp_path),
+            "LD_PRELOAD": f"{_library('libasan.so')} {_library('libubsan.so')}".strip(),
+            "ASAN_OPTIONS": "detect_leaks=0",  # Python itself never frees everything
+            "PYTHONMALLOC": "malloc",
+        },
+        capture_output=True,
+        text=True,
+        timeout=480,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip().endswith("clean")
