@@ -59,6 +59,24 @@ def test_bad_arguments_of_a_battle_are_refused(
     assert not list(tmp_path.iterdir()), "a refused run leaves a folder"
 
 
+@pytest.mark.parametrize(
+    ("words", "one"),
+    [
+        (("--config=qmix", "--env-config=battle_both"), "ally"),
+        (("--config=coma", "--env-config=battle", "--env_args.enemies=seats"), "ally"),
+        (("--config=vdn", "--env-config=predator_prey"), "predator"),
+        (("--config=iql", "--env-config=battle_both", "--common_reward=True"), "ally"),
+    ],
+)
+def test_opponents_do_not_learn_the_sum_of_their_rewards(
+    words: tuple[str, ...], one: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = omg.cli.train.main([*BASE[1:], *words, f"--local_results_path={tmp_path}"])
+    parts = (f"adds up the rewards of {one} and ", f"--learning_role={one}", "--config=iql")
+    refused(code, capsys.readouterr().err, *parts)
+    assert not list(tmp_path.iterdir()), "a refused run leaves a folder"
+
+
 @pytest.mark.parametrize("value", ["[1]", "8m"])
 def test_arguments_that_are_no_mapping_are_refused(
     value: str, capsys: pytest.CaptureFixture[str]

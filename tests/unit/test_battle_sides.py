@@ -76,6 +76,13 @@ def test_an_enemy_side_learns_against_scripts_and_is_a_member_that_plays_enemies
     assert [found for name, found in roles.items() if name.startswith("script")] == [(), ()]
 
 
+def test_the_return_of_a_side_with_a_common_reward_is_that_of_all_its_agents(place: Path) -> None:
+    records = read_metrics(place / "results" / "vdn" / "metrics.jsonl")
+    last = [r for r in records if "test_agent_3_return_mean" in r][-1]
+    assert last["test_agent_3_return_mean"] == last["test_agent_5_return_mean"] > 0
+    assert last["test_return_mean"] == pytest.approx(3 * last["test_agent_3_return_mean"])
+
+
 @pytest.mark.parametrize("name", ["omg", "am"])
 def test_an_agent_learns_against_enemies_of_the_pool(place: Path, name: str) -> None:
     run = place / "results" / name
