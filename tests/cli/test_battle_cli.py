@@ -31,6 +31,8 @@ def refused(code: int, told: str, *parts: str) -> None:
     [
         (("map_name=8mm",), ("no map called '8mm'", "Nearest: 8m")),
         (("map_name=8",), ("no map called '8'", "Nearest: 8m")),
+        (("map_name=mmm",), ("no map called 'mmm'", "Nearest: MMM, MMM2.")),
+        (("map_name=foo",), ("no map called 'foo'. Choose one of: 3m, 8m",)),
         (("map_name=",), ("no map called ''", "Choose one of: 3m, 8m")),
         (("difficulty=B",), ("difficulty='B' is not possible", "1, 2, 3")),
         (("difficulty=[1]",), ("'difficulty' is [1]", "valid string")),
