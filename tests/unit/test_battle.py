@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from omg.envs.battle import BattleEnv
+from omg.envs.battle.maps import BATTLES
 from omg.envs.battle.units import UNITS
 from omg.envs.check import check_batched_env
 from omg.envs.sc2.args import SmacArguments
@@ -437,9 +438,17 @@ def test_a_snapshot_of_another_map_with_as_many_units_is_refused() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("args", [{}, {"map_name": "2s3z", "enemies": "seats"}])
-def test_the_contract_is_kept(args: dict[str, Any]) -> None:
-    for result in check_batched_env(partial(BattleEnv, args={"map_name": "3m", **args}), steps=80):
+@pytest.mark.parametrize("name", BATTLES)
+def test_the_contract_is_kept_on_every_map(name: str) -> None:
+    for result in check_batched_env(partial(BattleEnv, args={"map_name": name}), steps=80):
+        assert result.ok, f"{result.name}: {result.detail}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["2s3z", "MMM2"])
+def test_the_contract_is_kept_with_agents_on_both_sides(name: str) -> None:
+    args = {"map_name": name, "enemies": "seats"}
+    for result in check_batched_env(partial(BattleEnv, args=args), steps=80):
         assert result.ok, f"{result.name}: {result.detail}"
 
 
