@@ -216,9 +216,11 @@ class NativeEnv(BatchedEnv):
             found: IntArray = np.ascontiguousarray(given, np.int64)
             if found.view(np.uint64).max() <= last:
                 return found
+            told = f"from {found.min()} to {found.max()}"
+        else:
+            told = f"{given.dtype} of shape {given.shape}"
         raise OmgError(
-            f"The actions are {given.dtype} of shape {given.shape} or out of range. Give an array "
-            f"{wanted} of integers from 0 to {last}."
+            f"The actions are {told}. Give an array {wanted} of integers from 0 to {last}."
         )
 
     def _snapshot_refused(self) -> OmgError:
