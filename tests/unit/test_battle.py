@@ -216,18 +216,62 @@ def test_shields_come_first_and_armour_stops_some_of_every_hit() -> None:
     assert strike(0) == (0, 80 - 2 * (8 - 1))
 
 
-def test_shields_recover_after_a_pause_and_pay_nothing() -> None:
-    env = make("3s_vs_3z", enemies="seats", reward_only_positive=False)
+@pytest.mark.parametrize("positive", [True, False])
+def test_shields_recover_after_a_pause_and_pay_their_foes_nothing(positive: bool) -> None:
+    """With negative rewards they pay their own side, and cost the other, as in the game."""
+    env = make("3s_vs_3z", enemies="seats", reward_only_positive=positive, reward_scale=False)
     places = [(4, 10), (4, 14), (4, 18), (28, 10), (28, 14), (28, 18)]
     env.set_layout(0, places=places, shield=[80, 80, 80, 10, 10, 50])
-    earned, shields = 0.0, []
+    rewards, shields = [], []
     for _ in range(25):
-        earned += float(np.abs(act(env, *[STOP] * 6).reward).sum())
+        rewards.append(act(env, *[STOP] * 6).reward[0])
         shields.append(float(env.field.shield[0, 3]))
     assert shields[19] == 10  # 160 ticks
     assert shields[20] == 11  # 8 ticks of 0.125
     assert shields[24] == 15
-    assert earned == 0
+    earned = np.array(rewards).reshape(25, 6)[:, [0, 3]]
+    recovered = 0.0 if positive else 5 + 5  # two of the zealots; the third is whole
+    assert earned[:20].tolist() == [[0, 0]] * 20
+    assert earned.sum(0).tolist() == [-recovered, 0.5 * recovered]
+
+
+def slow_reward(env: BattleEnv, before: Any, copy: int) -> float:
+    """The reference class's sum, unscaled, for a battle that goes on; without its `abs`."""
+    args, field, n = env.args, env.field, env.rules.n_allies
+    dealt = suffered = 0.0
+    for unit in range(env.rules.n_units):
+        health, shield = before[0][copy, unit], before[1][copy, unit]
+        if health == 0:
+            continue
+        lost = float(health + shield)
+        if field.health[copy, unit] > 0:
+            lost -= float(field.health[copy, unit] + field.shield[copy, unit])
+        else:
+            lost += args.reward_death_value
+        if unit < n:
+            suffered += args.reward_negative_scale * lost
+        else:
+            dealt += lost
+    return max(dealt, 0.0) if args.reward_only_positive else dealt - suffered
+
+
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.parametrize("name", ["2s3z", "MMM", "corridor"])
+def test_rewards_equal_a_slow_sum_after_the_reference_class(name: str, positive: bool) -> None:
+    options = {"reward_only_positive": positive, "reward_scale": False, "unavailable": "noop"}
+    env = make(name, copies=8, **options)
+    rng = np.random.default_rng(0)
+    compared, negative = 0, 0
+    for _ in range(60):
+        before = env.field.health.copy(), env.field.shield.copy()
+        step = env.step(rng.integers(0, env.spec.n_actions, (8, env.spec.n_agents)))
+        for copy in np.flatnonzero(~(step.terminated | step.truncated)):
+            wanted = slow_reward(env, before, copy)
+            assert step.reward[copy, 0] == pytest.approx(wanted, abs=1e-3)
+            compared += 1
+            negative += wanted < 0
+    assert compared > 100
+    assert (negative > 0) is not positive
 
 
 def test_a_colossus_burns_a_line_and_not_its_own() -> None:
