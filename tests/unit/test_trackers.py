@@ -216,5 +216,5 @@ def test_wandb_that_refuses_a_run_is_a_sentence(
         raise wandb.errors.UsageError("No API key configured.\nUse `wandb login`.")
 
     monkeypatch.setattr(wandb, "init", refuse)
-    with pytest.raises(OmgError, match="refuses this run: No API key configured. Log in with"):
+    with pytest.raises(OmgError, match=r"refuses this run: No API key configured\. Log in with"):
         run(tmp_path, "--use_wandb", "--quiet")
