@@ -19,9 +19,13 @@ class OneHot:
 
     def __init__(self, n: int) -> None:
         self.n = n
+        self._codes: dict[torch.device, Tensor] = {}
 
     def __call__(self, value: Tensor) -> Tensor:
-        codes = torch.arange(self.n, device=value.device, dtype=torch.int64)
+        codes = self._codes.get(value.device)
+        if codes is None:
+            codes = torch.arange(self.n, device=value.device, dtype=torch.int64)
+            self._codes[value.device] = codes
         return (value.long().unsqueeze(-1) == codes).to(torch.float32)
 
 

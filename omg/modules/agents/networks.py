@@ -179,20 +179,16 @@ class RNNAgent(AgentNetwork):
         return self._packed[1]
 
     def _weights(self) -> dict[str, Tensor]:
-        rnn, value = self.rnn, self.fc2.value
-        named = {
-            "fc1.weight": self.fc1.weight,
-            "fc1.bias": self.fc1.bias,
-            "rnn.weight_ih": rnn.weight_ih,
-            "rnn.weight_hh": rnn.weight_hh,
-            "rnn.bias_ih": rnn.bias_ih,
-            "rnn.bias_hh": rnn.bias_hh,
-            "fc2.weight": self.fc2.weight,
-            "fc2.bias": self.fc2.bias,
+        """By name; asked for in every step, so it goes around `nn.Module`'s slow look-up."""
+        parts = {name: self._modules[name]._parameters for name in ("fc1", "rnn", "fc2")}  # type: ignore[union-attr]
+        if self.fc2.value is not None:
+            parts["fc2.value"] = self.fc2.value._parameters
+        return {
+            f"{part}.{name}": weight
+            for part, own in parts.items()
+            for name, weight in own.items()
+            if weight is not None
         }
-        if value is None:
-            return named
-        return {**named, "fc2.value.weight": value.weight, "fc2.value.bias": value.bias}
 
     def unroll_packed(
         self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
