@@ -19,7 +19,7 @@ from omg.evaluation.curves import band, read_curve
 from omg.experiment.output import read_metrics
 
 ALGORITHMS = ("vdn", "qmix")
-STEPS = {"3m": 150_000, "8m": 400_000, "2s3z": 400_000, "3s_vs_5z": 400_000, "5m_vs_6m": 400_000}
+STEPS = {"3m": 150_000, "8m": 300_000, "2s3z": 250_000, "3s_vs_5z": 250_000, "5m_vs_6m": 250_000}
 # PyMARL's, but for: Adam, more episodes of shorter memory, and exploration that ends sooner.
 WORDS = (
     *("--env-config=battle", "--use_sacred=False", "--use_tensorboard=False", "--quiet"),
@@ -84,7 +84,8 @@ def summary(root: Path, maps: list[str]) -> tuple[list[dict[str, Any]], list[dic
                 points += points_of(f"{name} {alg}", "battle_won", line)
         if lines:
             title = f"{name}: battles won in greedy tests"
-            draw(lines, root / f"{name}.png", title=title, axis="share of battles won")
+            axis = "share of battles won"
+            draw(lines, root / f"{name}.png", title=title, axis=axis, metric=WON)
     return rows, points
 
 

@@ -30,6 +30,7 @@ from omg.config.loader import read_yaml
 from omg.envs.predator_prey import PredatorPreyArgs
 from omg.envs.registry import make_batched
 from omg.evaluation.curves import COLOURS, band, read_curve
+from omg.evaluation.metric_bounds import clipped
 from omg.opponents.scripted_predator_prey import MEMORY_DIM, act_together, make_script
 from omg.types import IntArray, Observation, TimeStep
 
@@ -244,10 +245,12 @@ def draw(
     *,
     title: str,
     axis: str,
+    metric: str = "",
     levels: Mapping[str, float] | None = None,
 ) -> None:
-    """Means with their intervals; `levels` are players that do not learn. The view leaves out what
-    is far below all of them: some untrained networks steer off the field."""
+    """Means with their intervals, cut to what `metric` can be; `levels` are players that do not
+    learn. The view leaves out what is far below all of them: some untrained networks steer off the
+    field."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -257,7 +260,8 @@ def draw(
     for number, (name, (steps, middle, half)) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         axes.plot(steps / 1000, middle, color=colour, linewidth=2, label=name)
-        axes.fill_between(steps / 1000, middle - half, middle + half, color=colour, alpha=0.1)
+        low, high = (clipped(metric, edge) for edge in (middle - half, middle + half))
+        axes.fill_between(steps / 1000, low, high, color=colour, alpha=0.1)
     for style, (name, value) in zip(("--", "-.", ":"), (levels or {}).items(), strict=False):
         axes.axhline(value, color="#555555", linestyle=style, linewidth=1.2, label=name)
     if levels and min(levels.values()) < 0:

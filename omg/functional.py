@@ -342,6 +342,44 @@ def hit_ratio(predicted: Sequence[Hashable], trajectory: Sequence[Hashable]) -> 
     return len(hits) / len(trajectory)
 
 
+# Variance of a feature, scaled to about 1, below which it counts as constant.
+CONSTANT = 1e-4
+# Smallest variance that errors of other columns are divided by: those of what hardly ever happens
+# would drown the rest.
+SMALLEST = 1e-2
+
+
+def variance_by_kind(wanted_RC: Tensor, kinds_C: Tensor) -> Tensor:
+    """What square errors of every column are divided by: the mean variance of the columns of its
+    kind, or its own where it has none (kind -1), [C]."""
+    variance = wanted_RC.var(0, unbiased=False)
+    found = variance.clamp(min=SMALLEST)
+    for kind in range(int(kinds_C.max()) + 1):
+        same = kinds_C == kind
+        found = torch.where(same, variance[same].mean().clamp(min=CONSTANT), found)
+    return found
+
+
+def explained_variance(
+    found_RJW: Tensor, wanted_RJW: Tensor, counts_RJ: Tensor | None = None
+) -> Tensor:
+    """R² of each kind of feature w, over all rows and all j that count; the mean over the kinds.
+
+    A constant guess explains 0, a perfect one 1. Every (j, w) is measured against its own mean. A
+    kind that is guessed worse than by its mean explains 0; kinds that do not vary are left out.
+    """
+    counts = torch.ones_like(wanted_RJW[..., :1])
+    if counts_RJ is not None:
+        counts = counts_RJ.unsqueeze(-1).to(wanted_RJW.dtype)
+    mean = (counts * wanted_RJW).sum(0) / counts.sum(0).clamp(min=1)
+    spread = (counts * (wanted_RJW - mean).square()).sum((0, 1))
+    error = (counts * (found_RJW - wanted_RJW).square()).sum((0, 1))
+    varies = spread > CONSTANT * counts.sum()
+    if not varies.any():
+        return torch.ones(())
+    return (1 - error[varies] / spread[varies]).clamp(min=0).mean()
+
+
 # --- goals ------------------------------------------------------------------------------------
 
 

@@ -29,6 +29,7 @@ EXTRAS = {
     "rware": "rware",
     "pymongo": "mongo",
     "ray": "rllib",
+    "optuna": "optuna",
     "jax": "smax",
     "jaxmarl": "smax",
 }

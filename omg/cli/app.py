@@ -16,11 +16,13 @@ from omg.cli.evaluate import crossplay, evaluate
 from omg.cli.pipeline import demo, pipeline
 from omg.cli.pool import pool_app
 from omg.cli.report import plot, report
+from omg.cli.sweep import sweep
 from omg.cli.train import train_command
 
 app = Commands("Opponent modelling in multi-agent reinforcement learning.")
 app.command("train", context_settings={**FREE_FORM, "help_option_names": []})(train_command)
 app.command(context_settings=FREE_FORM)(pipeline)
+app.command(context_settings=FREE_FORM)(sweep)
 for command in (demo, evaluate, crossplay, report, plot, algorithms, doctor):
     app.command()(command)
 for name, group in (("config", config_app), ("envs", envs_app), ("pool", pool_app)):

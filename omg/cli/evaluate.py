@@ -108,8 +108,8 @@ def crossplay(
             replays=replays,
             on_cell=on_cell,
         )
-    _print_summary(table, [metric])
-    _print_paired(table, metric)
+    _print_summary(table, [table.metric])
+    _print_paired(table, table.metric)
     _print_permutation(table)
     _print_closing(table, replays)
 

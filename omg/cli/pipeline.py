@@ -20,6 +20,9 @@ def pipeline(
     jobs: int = JOBS,
     dry_run: bool = typer.Option(False, "--dry-run", help="print the commands and do nothing"),
     redo: bool = typer.Option(False, "--redo", help="do again what was done with other settings"),
+    executor: str = typer.Option("local", help="local: processes here; ray: tasks of Ray"),
+    address: str = typer.Option("", help="with ray: auto or host:port of a cluster; empty: here"),
+    cpus_per_step: int = typer.Option(0, min=0, help="with ray: CPUs per command; 0: as it needs"),
 ) -> None:
     """Opponents, pool, priors, agents, cross-play and report: --env-config=<env> [--key=value …]
 
@@ -33,7 +36,7 @@ def pipeline(
     from omg.studies.execute import run_pipeline
     from omg.studies.summary import print_result
 
-    run_pipeline(plan, jobs=jobs, redo=redo)
+    run_pipeline(plan, jobs=jobs, redo=redo, executor=executor, address=address, cpus=cpus_per_step)
     return print_result(plan)
 
 

@@ -64,7 +64,8 @@ class _Repeated(yaml.MarkedYAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only; a key that stands twice is an error, and dates are texts."""
+    """Plain values only; a key that stands twice is an error; dates and times are texts (YAML reads
+    1:3 as the number 63)."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
@@ -74,8 +75,19 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _without_times(tag: str, pattern: re.Pattern[str]) -> re.Pattern[str]:
+    """What counts as a number, without those to the base of 60."""
+    if tag not in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+        return pattern
+    return re.compile(f"(?!.*:)(?:{pattern.pattern})", re.VERBOSE)
+
+
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+    first: [
+        (tag, _without_times(tag, pattern))
+        for tag, pattern in found
+        if tag != "tag:yaml.org,2002:timestamp"
+    ]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 

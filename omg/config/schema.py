@@ -210,9 +210,12 @@ class RolloutSection(Section):
     batch_size_run: Count
     test_batch_size_run: Steps
     n_workers: Annotated[Steps, RECORD]
+    copies_per_worker: Annotated[Steps, RECORD]
     worker_timeout: Annotated[Positive, RECORD]
     on_worker_failure: Annotated[Literal["stop", "restart"], RECORD]
     max_worker_restarts: Annotated[Steps, RECORD]
+    ray_address: Annotated[Name, RECORD]
+    ray_cpus_per_worker: Annotated[Positive, RECORD]
     collect_ahead: Annotated[Whole, Field(ge=0, le=64)]
 
 
@@ -316,7 +319,8 @@ class SubgoalSection(Section):
     subgoal_epsilon_anneal_time: Count
     am_kl_weight: Annotated[Real, Field(ge=0)]
     prior_kl_weight: Annotated[Real, Field(ge=0)]
-    prior_min_accuracy: Unit
+    prior_measure: Literal["cells", "variance"]
+    prior_min_accuracy: Annotated[Unit, ASIDE]  # asked before anything is learned
 
 
 class QLearningSection(Section):
@@ -406,8 +410,8 @@ class Config(
         return plain
 
 
-# Names that other code bases use for our keys.
-ALIASES = {"agent": "policy_model"}
+# Other names of our keys: PyMARL's, and that of a cluster's address in every other command.
+ALIASES = {"agent": "policy_model", "address": "ray_address"}
 # Keys of PyMARL that have no place here, and what stands in their place.
 NOT_TAKEN = {
     "repeat_id": "Use seed, and label to tell runs apart",

@@ -1,4 +1,4 @@
-"""The inside of a worker process of `omg.envs.workers`, and the memory it shares with its parent.
+"""The inside of a worker process of `omg.envs.workers`, and its parent's end of the pipe.
 
 Every message of the parent is `(command, argument)`, every answer one of `("done", value)`,
 `("refused", text)` for a request the user has to correct, `("failed", summary, traceback)`.
@@ -22,13 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import BatchedEnv
-from omg.envs.spawned import (
-    CLOSE_SECONDS,
-    SHOWN_LINES,
-    SpawnedProcess,
-    prepare_child,
-    shared_memory,
-)
+from omg.envs.spawned import CLOSE_SECONDS, SHOWN_LINES, SpawnedProcess, prepare_child
+from omg.envs.worker_arrays import SharedArrays, WorkerArrays
+from omg.envs.worker_socket import Door, Visitor
 from omg.types import (
     BoolArray,
     EnvSpec,
@@ -39,59 +35,6 @@ from omg.types import (
     Snapshot,
     TimeStep,
 )
-
-
-class SharedArrays:
-    """Named arrays for `n` copies in one piece of shared memory."""
-
-    def __init__(self, spec: EnvSpec, n: int, *, name: str | None = None) -> None:
-        """Without a name, new zeroed memory; with one, the memory of that name."""
-        obs, state = (n, spec.n_agents, spec.obs_dim), (n, spec.state_dim)
-        avail = (n, spec.n_agents, spec.n_actions)
-        layout: dict[str, tuple[tuple[int, ...], type]] = {
-            "actions": ((n, spec.n_agents), np.int64),
-            "obs": (obs, np.float32),
-            "state": (state, np.float32),
-            "avail": (avail, np.bool_),
-            "reward": ((n, spec.n_agents), np.float32),
-            "terminated": ((n,), np.bool_),
-            "truncated": ((n,), np.bool_),
-            "info": ((n, len(spec.statistics)), np.float32),
-            "final_copies": ((n,), np.int64),
-            "final_obs": (obs, np.float32),
-            "final_state": (state, np.float32),
-            "final_avail": (avail, np.bool_),
-        }
-        seats = (n, spec.n_agents)
-        if spec.leavers:
-            layout |= {"alive": (seats, np.bool_), "final_alive": (seats, np.bool_)}
-        if spec.goals:
-            layout["reached"] = (seats, np.int64)
-        sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in layout.values()]
-        starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)]).tolist()
-        self._memory = shared_memory(
-            name,
-            starts[-1],
-            what=f"what {spec.name} shows",
-            remedy="Correct the sizes it announces, or lower batch_size_run.",
-        )
-        self.name = self._memory.name
-        self._arrays: dict[str, NDArray[Any]] = {
-            key: np.ndarray(shape, kind, self._memory.buf, start)
-            for (key, (shape, kind)), start in zip(layout.items(), starts, strict=False)
-        }
-
-    def __getitem__(self, key: str) -> NDArray[Any]:
-        return self._arrays[key]
-
-    def unlink(self) -> None:
-        """Take the name away; the memory lives on until both sides have closed it."""
-        self._memory.unlink()
-
-    def close(self) -> None:
-        """Let go of the memory; no view of it may be in use."""
-        self._arrays.clear()
-        self._memory.close()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +54,8 @@ class Host:
     def __init__(self, order: WorkerOrder) -> None:
         self._order = order
         self._env: BatchedEnv
-        self._arrays: SharedArrays
+        self._arrays: WorkerArrays
+        self._door: Door
 
     def start(self, _: None) -> tuple[EnvSpec, bool]:
         """Make the environment."""
@@ -124,6 +68,16 @@ class Host:
     def attach(self, name: str) -> None:
         """Open the shared memory."""
         self._arrays = SharedArrays(self._env.spec, self._order.n_copies, name=name)
+
+    def listen(self, place: tuple[str, bytes]) -> tuple[str, int]:
+        """Open a door at an address of this machine; further commands come from there."""
+        self._arrays = WorkerArrays(self._env.spec, self._order.n_copies)
+        self._door = Door(*place)
+        return self._door.address
+
+    def visitor(self) -> Visitor:
+        """Who has come to the door."""
+        return self._door.open(self._arrays)
 
     def reset(self, seed: int) -> None:
         self._show(self._env.reset(seed))
@@ -193,7 +147,7 @@ def _present(view: Observation | TimeStep | FinalObservation) -> BoolArray | boo
     return True if view.alive is None else view.alive
 
 
-def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -> None:
+def run_worker(connection: Connection | Visitor, faults: Connection, order: WorkerOrder) -> None:
     """Serve commands until the pipe closes or a command fails."""
     prepare_child(faults)
     host = Host(order)
@@ -204,6 +158,8 @@ def run_worker(connection: Connection, faults: Connection, order: WorkerOrder) -
             connection.send(answer)
             if answer[0] == "failed":
                 return
+            if command == "listen":
+                connection = host.visitor()
             command, argument = connection.recv()
     except (EOFError, OSError):
         return
@@ -232,7 +188,7 @@ def _carry_out(host: Host, command: str, argument: Any) -> tuple[Any, ...]:
 ADVICE = (
     "Correct the environment, or set on_worker_failure=restart to drop such episodes and go on."
 )
-DOING = {"reset_at": "reset", "attach": "start"}
+DOING = {"reset_at": "reset", "attach": "start", "listen": "start"}
 
 
 class WorkerFailedError(RunFailedError):
@@ -254,7 +210,7 @@ class WorkerFailedError(RunFailedError):
 
 
 class Worker:
-    """Hosts the copies `start` to `stop - 1` of the whole batch."""
+    """A process of this machine that hosts the copies `start` to `stop - 1` of the whole batch."""
 
     def __init__(self, *, number: int, start: int, order: WorkerOrder) -> None:
         self.number = number
@@ -284,7 +240,7 @@ class Worker:
         The memory loses its name as soon as both sides have it, so that nothing is left behind
         however the processes end.
         """
-        answer = self.outcome("start", self._ready_by)
+        answer = self.started()
         if isinstance(answer, OmgError):
             return answer
         self.arrays = SharedArrays(answer[0], self._order.n_copies)
@@ -294,6 +250,15 @@ class Worker:
         finally:
             self.arrays.unlink()
         return attached if isinstance(attached, OmgError) else answer
+
+    def started(self) -> Any:
+        """Wait for the environment only; outcome: spec and exactness."""
+        return self.outcome("start", self._ready_by)
+
+    def opened(self, host: str, key: bytes) -> Any:
+        """Have it take its further commands from a socket; outcome: the address."""
+        self.send("listen", (host, key))
+        return self.outcome("listen", self._ready_by)
 
     def send(self, command: str, argument: Any) -> None:
         """Ask for something; if the worker is gone, `outcome` will tell."""
@@ -336,21 +301,18 @@ class Worker:
                 self.arrays.close()
 
     def _failure(self, command: str, what: str, traceback: str) -> WorkerFailedError:
-        copies = range(self._order.first_copy, self._order.first_copy + self._order.n_copies)
-        doing = DOING.get(command, command)
-        return WorkerFailedError(
-            worker=self.number,
-            copies=copies,
-            summary=f"Worker {self.number} (copies {copies[0]} to {copies[-1]}) failed in {doing}: "
-            f"it {what}.",
-            traceback=traceback,
-        )
+        return failure_of(self.number, self._order, command, what=what, traceback=traceback)
 
 
-def stop_all(workers: list[Worker]) -> None:
-    """End all workers, which close their environments side by side."""
-    for worker in workers:
-        worker.hang_up()
-    deadline = time.monotonic() + CLOSE_SECONDS
-    for worker in workers:
-        worker.end(grace=max(deadline - time.monotonic(), 0.0))
+def failure_of(
+    number: int, order: WorkerOrder, command: str, *, what: str, traceback: str
+) -> WorkerFailedError:
+    """Worker `number` did not do what `command` asks for: "it <what>"."""
+    copies = range(order.first_copy, order.first_copy + order.n_copies)
+    return WorkerFailedError(
+        worker=number,
+        copies=copies,
+        summary=f"Worker {number} (copies {copies[0]} to {copies[-1]}) failed in "
+        f"{DOING.get(command, command)}: it {what}.",
+        traceback=traceback,
+    )

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from omg.envs.contract import BatchedEnv
 from omg.envs.serial import episode_seed
 from omg.envs.vector import BatchedEnvFactory
-from omg.envs.worker_process import Worker, WorkerFailedError, WorkerOrder, stop_all
+from omg.envs.worker_place import ThisMachine, WorkerHandle, WorkerPlace, stop_all
+from omg.envs.worker_process import WorkerFailedError, WorkerOrder
 from omg.types import (
     EnvSpec,
     FinalObservation,
@@ -50,8 +51,10 @@ class WorkerVectorEnv(BatchedEnv):
         start_timeout: float = 120.0,
         on_failure: Literal["stop", "restart"] = "stop",
         max_restarts: int = 10,
+        place: WorkerPlace | None = None,
     ) -> None:
-        """`factory` must be picklable. There are never more workers than copies."""
+        """`factory` must be picklable. There are never more workers than copies. Without a `place`
+        they are processes of this machine."""
         if n_copies < 1 or n_workers < 1:
             raise OmgError(f"{n_copies} copies in {n_workers} workers. Ask for at least one each.")
         if on_failure not in ("stop", "restart"):
@@ -66,8 +69,9 @@ class WorkerVectorEnv(BatchedEnv):
         self._bounds = [w * n_copies // self.n_workers for w in range(self.n_workers + 1)]
         self._seed: int | None = None
         self._episodes = np.zeros(n_copies, np.int64)
-        self._workers: list[Worker] = []
-        self._finalizer = weakref.finalize(self, stop_all, self._workers)
+        self._place = place or ThisMachine()
+        self._workers: list[WorkerHandle] = []
+        self._finalizer = weakref.finalize(self, stop_all, self._workers, self._place)
         try:
             for number in range(self.n_workers):
                 self._workers.append(self._launch(number))
@@ -195,7 +199,7 @@ class WorkerVectorEnv(BatchedEnv):
                 raise answer
         return answers
 
-    def _launch(self, number: int) -> Worker:
+    def _launch(self, number: int) -> WorkerHandle:
         start, stop = self._bounds[number : number + 2]
         order = WorkerOrder(
             factory=self._factory,
@@ -204,7 +208,7 @@ class WorkerVectorEnv(BatchedEnv):
             timeout=self._timeout,
             start_timeout=self._start_timeout,
         )
-        return Worker(number=number, start=start, order=order)
+        return self._place.launch(number=number, start=start, order=order)
 
     def _welcome(self, number: int) -> None:
         """Wait until a launched worker is ready, or deal with its failure."""

@@ -10,7 +10,14 @@ from typing import Literal, TypeAlias, get_args
 import torch
 
 from omg.envs.registry import make_batched
-from omg.evaluation.agent_runs import AgentRun, SeatedAgent, check_pool, read_agent_run, role_of
+from omg.evaluation.agent_runs import (
+    AgentRun,
+    SeatedAgent,
+    check_pool,
+    completed,
+    read_agent_run,
+    role_of,
+)
 from omg.evaluation.crossplay_table import (
     FORMAT,
     Agent,
@@ -118,20 +125,6 @@ def open_pool(named: str | Path, agent: AgentRun) -> OpponentPool:
     return OpponentPool.open(path)
 
 
-def _completed(members: Sequence[PoolMember], pool: OpponentPool) -> tuple[PoolMember, ...]:
-    """Members, and for every role that none of them plays those of their side who do, or else
-    those of the training side."""
-    everyone = pool.members()
-    company: list[PoolMember] = []
-    for role in dict.fromkeys(role for member in everyone for role in member.roles):
-        if all(member.roles and role not in member.roles for member in members):
-            able = [m for m in everyone if role in m.roles and m not in company]
-            company += [m for m in able if m.split == members[0].split] or [
-                m for m in able if m.split == "train"
-            ]
-    return (*members, *company)
-
-
 def _may_sit(member: PoolMember, spec: EnvSpec, role: str) -> bool:
     """Whether there is a seat for a member beside an agent of that role."""
     free = list(spec.roles)
@@ -156,11 +149,11 @@ def tasks_of(pool: OpponentPool, plan: CrossplayPlan, spec: EnvSpec, role: str =
             )
         if plan.lineup != "mixed":
             tasks += [
-                Task(member.id, _completed([member], pool), "homologue", split)
+                Task(member.id, completed([member], pool, spec), "homologue", split)
                 for member in members
             ]
         if mixed:
-            tasks.append(Task(MIXED, _completed(members, pool), "mixed", split))
+            tasks.append(Task(MIXED, completed(members, pool, spec), "mixed", split))
     return tasks
 
 

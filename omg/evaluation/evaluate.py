@@ -21,7 +21,7 @@ from omg.evaluation.crossplay_files import (
     prepare_folder,
     write_tables,
 )
-from omg.evaluation.crossplay_table import Cell, Crossplay
+from omg.evaluation.crossplay_table import RENAMED, Cell, Crossplay
 from omg.evaluation.subgoal_replay import ENVS, clear_replays, write_subgoal_replays
 from omg.experiment.saved import SavedRun
 from omg.opponents.pool import OpponentPool, Split
@@ -76,6 +76,7 @@ def crossplay(
         raise OmgError(f"split={split} is not known. Choose {', '.join(SIDES)}.")
     if replays < 0:
         raise OmgError(f"replays={replays} is not possible. Use 0 or more.")
+    metric = RENAMED.get(metric, metric)
     plan = CrossplayPlan(
         splits=SIDES[split],
         lineup=lineup,

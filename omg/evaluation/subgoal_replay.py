@@ -25,7 +25,7 @@ from omg.envs.foraging.render import ForagingFrame, frames_from_states
 from omg.envs.goal_grid.env import GridEnv
 from omg.envs.goal_grid.games import state_parts
 from omg.envs.registry import make_batched
-from omg.evaluation.agent_runs import AgentRun, SeatedAgent, slug
+from omg.evaluation.agent_runs import AgentRun, SeatedAgent, completed, slug
 from omg.evaluation.crossplay import CPU
 from omg.opponents.pool import OpponentPool, PoolMember
 from omg.runners.rollout import play_episodes
@@ -93,7 +93,8 @@ def write_subgoal_replays(
 
 def _played(seated: SeatedAgent, member: PoolMember, env: BatchedEnv) -> dict[int, EpisodeBatch]:
     """The first episode of every copy, by copy; the learning agent sits one seat on in each."""
-    rollout = seated.rollout(seated.lineup([member]), stream=f"replay.{member.id}", env=env)
+    players = completed([member], seated.pool, seated.spec)
+    rollout = seated.rollout(seated.lineup(players), stream=f"replay.{member.id}", env=env)
     played = play_episodes(rollout, env.n_copies, round_number=0, env_steps=seated.agent.env_steps)
     return {
         copy: finished.episodes[row]

@@ -109,6 +109,7 @@ def record_session(folder: RunFolder, config: Config) -> None:
     sessions = known.get("sessions")
     session = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **provenance(config)}
     content = {
+        **known,
         "id": known.get("id") or identity(config),
         "seed": config.seed,
         "sessions": [*(sessions if isinstance(sessions, list) else []), session],

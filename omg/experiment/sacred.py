@@ -67,7 +67,8 @@ def go_recorded(run: Run, *, words: SacredWords, given: Mapping[str, Any]) -> Ru
         except (ImportError, ValueError, OSError) as error:
             if began:
                 raise
-            missing = error.name if isinstance(error, ImportError) else ""
+            module = error.name if isinstance(error, ImportError) else None
+            missing = (module or "").partition(".")[0]
             advice = f"Install it: pip install {missing}" if missing else "Check it"
             kind = RunFailedError if isinstance(error, OSError) else OmgError
             raise kind(

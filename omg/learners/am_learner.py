@@ -14,7 +14,7 @@ from omg.config.schema import Config
 from omg.controllers import CONTROLLERS, Controller
 from omg.learners.base import Learner, Metrics, Optimisers, Progress, team_mac
 from omg.learners.model_training import MODEL_TRAININGS, Lesson, ModelTraining
-from omg.learners.subgoal_training import PriorTraining
+from omg.learners.prior_training import PriorTraining
 from omg.modules.opponent_models import OpponentModel, model_kind
 from omg.modules.opponent_models.base import NoModel
 from omg.modules.opponent_models.control_am import DiagnosticModel

@@ -346,6 +346,8 @@ def restore(saved: Any, state: Any) -> None:
             restore(part, state[name])
     elif isinstance(saved, torch.Generator):
         saved.set_state(state)
+    elif isinstance(saved, torch.optim.Optimizer):
+        load_optimisers(saved, state)
     else:
         saved.load_state_dict(state)
 

@@ -64,6 +64,7 @@ LOSSES = (
 
 PRIORS = (
     Metric("prior_accuracy", "Prior: accuracy", "share of states whose players decode exactly"),
+    Metric("prior_explained", "Prior: variance", "share of the players' variance that it explains"),
     Metric("prior_recon", "Prior: reconstruction", "error of the decoder"),
     Metric("prior_kl", "Prior: KL", "distance to the standard normal distribution"),
 )

@@ -36,13 +36,13 @@ class RunRecord:
     sessions: tuple[Mapping[str, Any], ...] = ()  # of run.json: start and continuations
 
 
-def final_accuracy(prior: RunRecord) -> float:
+def final_accuracy(prior: RunRecord, metric: str = "prior_accuracy") -> float:
     """What a finished prior decodes, as it was saved with it; of one without that, the last
     record, which is a mean over a stretch of training."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         saved = (prior.path / "models" / "last" / "meta.json").read_text(encoding="utf-8")
-        return float(json.loads(saved)["prior_accuracy"])
-    return float(prior.curves["prior_accuracy"].values[-1])
+        return float(json.loads(saved)[metric])
+    return float(prior.curves[metric].values[-1])
 
 
 def is_run(folder: Path) -> bool:

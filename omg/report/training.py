@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from omg.evaluation.curves import band
 from omg.experiment.series import Curve
@@ -203,20 +203,27 @@ def _priors(data: ReportData) -> Html | None:
             charts.append(_small(metric, series, "prior"))
     if not charts:
         return None
-    finals = [
-        f"{name} {number(100 * final_accuracy(runs[0]), 1)} %"
-        for name, runs in groups.items()
-        if "prior_accuracy" in runs[0].curves
-    ]
     words = "Pre-training of the prior on games of the frozen players."
-    if finals:
-        words += (
-            f" The curves are means over stretches of training; the finished prior decodes exactly "
-            f"the players of: {', '.join(finals)} of the states."
-        )
+    cells, variance = _finished(groups, "cells"), _finished(groups, "variance")
+    if cells or variance:
+        words += " The curves are means over stretches of training."
+    if cells:
+        words += f" The finished prior decodes exactly the players of: {cells} of the states."
+    if variance:
+        words += f" It explains of the variance of the players' features: {variance}."
     names = [el("span", swatch(slot), " ", name) for slot, name in enumerate(groups, _PRIOR_SLOT)]
     key = el("div", names, class_="legend") if len(names) > 1 else None
     return figure(join(key, el("div", charts, class_="multiples")), words)
+
+
+def _finished(groups: Mapping[str, Sequence[RunRecord]], measure: str) -> str:
+    """What the finished priors reach that are judged by this measure."""
+    metric = {"cells": "prior_accuracy", "variance": "prior_explained"}[measure]
+    return ", ".join(
+        f"{name} {number(100 * final_accuracy(runs[0], metric), 1)} %"
+        for name, runs in groups.items()
+        if metric in runs[0].curves and runs[0].config.get("prior_measure", "cells") == measure
+    )
 
 
 def _shares(data: ReportData) -> Html | None:

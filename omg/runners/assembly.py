@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from omg.learners import LEARNERS, Learner
 from omg.opponents.lineups import LineUp
 from omg.registry import Registry
 from omg.runners.rollout import Rollout
-from omg.types import EnvSpec
+from omg.types import EnvSpec, OmgError
 
 
 class Runner:
@@ -67,12 +68,26 @@ class ParallelRunner(Runner):
         return WorkerVectorEnv(
             factory=BatchFactory(config.env, dict(config.env_args)),
             n_copies=n_copies,
-            n_workers=min(n_copies, config.n_workers or os.cpu_count() or 1),
+            n_workers=worker_count(config, n_copies, cores=os.cpu_count() or 1),
             timeout=config.worker_timeout,
             start_timeout=config.worker_timeout + IMPORT_SECONDS,
             on_failure=config.on_worker_failure,
             max_restarts=config.max_worker_restarts,
         )
+
+
+def worker_count(config: Config, n_copies: int, *, cores: int) -> int:
+    """How many workers hold so many copies; `cores`: how many there are at most by default."""
+    each, most = config.copies_per_worker, config.n_workers
+    if not each:
+        return min(n_copies, most or cores)
+    needed = math.ceil(n_copies / each)
+    if most and needed > most:
+        raise OmgError(
+            f"n_workers={most} with copies_per_worker={each} hold {most * each} copies, not "
+            f"{n_copies}. Leave one of the two at 0, or lower batch_size_run."
+        )
+    return needed
 
 
 RUNNERS: Registry[type[Runner]] = Registry(
@@ -81,6 +96,7 @@ RUNNERS: Registry[type[Runner]] = Registry(
         "episode": "omg.runners.assembly:EpisodeRunner",
         "batch": "omg.runners.assembly:Runner",
         "parallel": "omg.runners.assembly:ParallelRunner",
+        "ray": "omg.integrations.ray.runner:RayRunner",
     },
     base=Runner,
 )

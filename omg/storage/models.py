@@ -152,6 +152,14 @@ def _fits(key: str, there: Any, here: Any) -> bool:
     return bool(there == here)
 
 
+# Environments with one interface: weights of one play the other where sizes and settings agree.
+ALIKE = (frozenset({"battle", "sc2"}),)
+
+
+def _same_interface(env: str | None, other: str) -> bool:
+    return env == other or any({env, other} <= alike for alike in ALIKE)
+
+
 def check_meta(
     folder: Path,
     wanted: Mapping[str, Any],
@@ -164,7 +172,7 @@ def check_meta(
     found = read_meta(folder)
     if not found:
         return {}
-    if found.get("env") != wanted["env"]:
+    if not _same_interface(found.get("env"), wanted["env"]):
         raise OmgError(
             f"{folder} was trained on env={found.get('env')}, this run uses env={wanted['env']}. "
             "Load a checkpoint of the same environment, or change --env-config."

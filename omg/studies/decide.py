@@ -37,7 +37,7 @@ def decide(plan: Plan, state: PipelineState, *, redo: bool = False) -> list[Deci
                 )
             decisions.append(Decision(step, "start"))
         elif state.is_current(step):
-            decisions.append(_go_on(step, record))
+            decisions.append(go_on(step, record))
         elif redo or record.status == "failed" or not step.output.exists():
             decisions.append(Decision(step, "start", "settings changed"))
         else:
@@ -45,7 +45,8 @@ def decide(plan: Plan, state: PipelineState, *, redo: bool = False) -> list[Deci
     return decisions
 
 
-def _go_on(step: Step, record: Record) -> Decision:
+def go_on(step: Step, record: Record) -> Decision:
+    """What happens to a step that was begun with the present settings."""
     if record.status == "done":
         if step.output.exists():
             return Decision(step, "skip")

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from omg.studies.process import Child
+from omg.studies.process import Running
 from omg.studies.steps import STAGES, Plan, Step
 
 
@@ -27,7 +27,9 @@ def result_text(result: Mapping[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in result.items())
 
 
-def time_left(running: Sequence[Child], queued: int, mean: float | None, jobs: int) -> float | None:
+def time_left(
+    running: Sequence[Running], queued: int, mean: float | None, jobs: int
+) -> float | None:
     """A guess for one stage: from the pace of running runs and the mean time of finished ones."""
     known = [(child, child.seconds_left()) for child in running]
     totals = [child.seconds() + left for child, left in known if left is not None]
@@ -43,9 +45,12 @@ def time_left(running: Sequence[Child], queued: int, mean: float | None, jobs: i
 class Display:
     """Plain lines always; on a terminal also a live table with one row per stage."""
 
-    def __init__(self, plan: Plan, *, jobs: int, console: Console | None = None) -> None:
+    def __init__(
+        self, plan: Plan, *, jobs: int, where: str = "", console: Console | None = None
+    ) -> None:
+        """`jobs`: how many run at a time; `where`: on what, if not simply here."""
         self.console = console or Console(highlight=False, markup=False, emoji=False)
-        self._plan, self._jobs = plan, jobs
+        self._plan, self._jobs, self._where = plan, jobs, where
         self._finished: set[str] = set()
         self._seconds: dict[str, list[float]] = {}
         self._live: Live | None = None
@@ -53,7 +58,9 @@ class Display:
 
     def __enter__(self) -> Display:
         plan, at_once = self._plan, f"{self._jobs} run{'s'[: self._jobs != 1]} at a time"
-        self.say(f"Pipeline {plan.name} on {plan.env_config}, {at_once}, into {plan.out}")
+        self.say(
+            f"Pipeline {plan.name} on {plan.env_config}, {at_once}{self._where}, into {plan.out}"
+        )
         if self.console.is_terminal:
             self._live = Live(console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
@@ -80,12 +87,15 @@ class Display:
             told = f"({reason}) " if reason else ""
             self._line(verb, step, told + ("" if self._live is not None else words))
 
+    def lost(self, step: Step, reason: str) -> None:
+        self._line("lost", step, f"({reason}) it is run again")
+
     def finished(
         self,
         step: Step,
         seconds: float,
         result: Mapping[str, float],
-        running: Sequence[Child],
+        running: Sequence[Running],
         note: str = "",
     ) -> None:
         self._count(step, seconds)
@@ -98,7 +108,7 @@ class Display:
         self._finished.add(step.key)
         self._seconds.setdefault(step.stage, []).append(seconds)
 
-    def _left(self, stage: str, running: Sequence[Child]) -> float | None:
+    def _left(self, stage: str, running: Sequence[Running]) -> float | None:
         mine = [child for child in running if child.step.stage == stage]
         queued = len(self._plan.of_stage(stage)) - len(mine)
         queued -= sum(step.key in self._finished for step in self._plan.of_stage(stage))
@@ -108,7 +118,7 @@ class Display:
         mean = sum(times) / len(times) if times else None
         return time_left(mine, queued, mean, self._jobs)
 
-    def tick(self, running: Sequence[Child]) -> None:
+    def tick(self, running: Sequence[Running]) -> None:
         """Refresh the live table; does nothing without a terminal."""
         if self._live is None:
             return
@@ -130,6 +140,6 @@ class Display:
         self._live.update(table)
 
 
-def _running(child: Child) -> str:
+def _running(child: Running) -> str:
     share = child.progress()
     return child.step.name + ("" if share is None else f" {share:.0%}")

@@ -10,20 +10,24 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from omg.config.loader import masked
-from omg.studies.decide import Decision, clear, decide, empty_trash
+from omg.registry import Registry
+from omg.studies.decide import Decision, clear, decide, empty_trash, go_on
 from omg.studies.display import Display
-from omg.studies.process import PROGRAM, Child, pipeline_lock, start, stop_orphans
+from omg.studies.process import PROGRAM, Running, pipeline_lock, start, stop_orphans
 from omg.studies.state import PipelineState
 from omg.studies.steps import Plan, Step
 from omg.types import OmgError, RunFailedError
 
 POLL_SECONDS = 0.05
+MOST_LOSSES = 5  # a step that is lost more often has a fault of its own, e.g. too little memory
 
 
 def cores() -> int:
@@ -33,19 +37,81 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """How and where commands are to run."""
+
+    jobs: int = 0  # at a time; 0: as many as there is room for
+    address: str = ""  # of a cluster
+    cpus: int = 0  # of each command; 0: as many as its settings keep busy
+    program: Sequence[str] = PROGRAM  # starts an `omg` command
+
+
+class StepPlace:
+    """Where commands run: as processes of this machine. Others derive from it."""
+
+    told = ""  # what people are told of it
+
+    def __init__(self, plan: Plan, where: Where) -> None:
+        if where.address or where.cpus:
+            raise OmgError("--address and --cpus-per-step are for --executor=ray. Add it.")
+        self._where = where
+
+    def __enter__(self) -> StepPlace:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    @property
+    def jobs(self) -> int:
+        """How many commands run at a time."""
+        return self._where.jobs or cores()
+
+    def room_for(self, step: Step, running: Sequence[Running]) -> bool:
+        """Whether another command can start beside those that run."""
+        return len(running) < self.jobs
+
+    def start(self, step: Step, words: Sequence[str], out: Path, *, append: bool) -> Running:
+        """Start a step's command."""
+        return start(step, words, out, program=self._where.program, append=append)
+
+
+EXECUTORS: Registry[type[StepPlace]] = Registry(
+    "executor",
+    {
+        "local": "omg.studies.execute:StepPlace",
+        "ray": "omg.integrations.ray.steps:RaySteps",
+    },
+    base=StepPlace,
+)
+
+
 def run_pipeline(
-    plan: Plan, *, jobs: int = 0, redo: bool = False, program: Sequence[str] = PROGRAM
+    plan: Plan,
+    *,
+    jobs: int = 0,
+    redo: bool = False,
+    executor: str = "local",
+    address: str = "",
+    cpus: int = 0,
+    program: Sequence[str] = PROGRAM,
 ) -> None:
-    """Do what is not done yet. `program` starts an `omg` command."""
+    """Do what is not done yet; `executor` says where, see `Where` for the others."""
+    where = Where(jobs=jobs, address=address, cpus=cpus, program=program)
+    somewhere = EXECUTORS[executor](plan, where)
     with pipeline_lock(plan.out):
         state = PipelineState(plan)
         decide(plan, state, redo=redo)  # refuse before anything is touched
-        with Display(plan, jobs=jobs or cores()) as display, _Stop().listening() as stop:
+        with (
+            somewhere as place,
+            Display(plan, jobs=place.jobs, where=place.told) as display,
+            _Stop().listening() as stop,
+        ):
             stop_orphans(plan.out / "logs", say=display.say, give_up=lambda: stop.requests > 0)
             empty_trash(plan.out)
             decisions = decide(plan, state, redo=redo)
-            executor = _Executor(plan, state, display, stop, jobs=jobs or cores(), program=program)
-            executor.run(decisions)
+            _Executor(plan, state, display, stop, place=place).run(decisions)
 
 
 class _Stop:
@@ -82,13 +148,14 @@ class _Executor:
         display: Display,
         stop: _Stop,
         *,
-        jobs: int,
-        program: Sequence[str],
+        place: StepPlace,
     ) -> None:
         self._plan, self._state, self._display, self._stop = plan, state, display, stop
-        self._jobs, self._program = jobs, program
+        self._place = place
         self._done: set[str] = set()
-        self._running: list[Child] = []
+        self._waiting: list[Decision] = []
+        self._running: list[Running] = []
+        self._losses: Counter[str] = Counter()
 
     def run(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -96,14 +163,14 @@ class _Executor:
                 record = self._state.records[decision.step.key]
                 self._done.add(decision.step.key)
                 self._display.skipped(decision.step, record.seconds, record.result)
-        waiting = [decision for decision in decisions if decision.action != "skip"]
+        self._waiting = [decision for decision in decisions if decision.action != "skip"]
         try:
-            while waiting or self._running:
+            while self._waiting or self._running:
                 if self._stop.requests:
                     raise KeyboardInterrupt(
                         "Runs were told to save their state; continue with the same command."
                     )
-                self._start_ready(waiting)
+                self._start_ready()
                 self._collect()
                 self._display.tick(self._running)
                 time.sleep(POLL_SECONDS)
@@ -112,12 +179,12 @@ class _Executor:
 
     # --- starting ----------------------------------------------------------------------------
 
-    def _start_ready(self, waiting: list[Decision]) -> None:
-        for decision in list(waiting):
-            if len(self._running) >= self._jobs or self._stop.requests:
+    def _start_ready(self) -> None:
+        for decision in list(self._waiting):
+            if self._stop.requests or not self._place.room_for(decision.step, self._running):
                 return
             if self._done.issuperset(decision.step.needs):
-                waiting.remove(decision)
+                self._waiting.remove(decision)
                 self._start(decision)
 
     def _start(self, decision: Decision) -> None:
@@ -134,9 +201,7 @@ class _Executor:
         shown = masked(shlex.join(["omg", *words]))
         verb = "resumed" if resume else "started"
         self._display.started(step, shown, verb=verb, reason=decision.reason)
-        self._running.append(
-            start(step, words, self._plan.out, program=self._program, append=resume)
-        )
+        self._running.append(self._place.start(step, words, self._plan.out, append=resume))
 
     def _make_pool(self, step: Step) -> None:
         began = time.monotonic()
@@ -153,11 +218,22 @@ class _Executor:
             if code is None:
                 continue
             self._running.remove(child)
-            if code != 0:
+            if code == 0:
+                self._succeeded(child)
+            elif child.lost and self._losses[child.step.key] < MOST_LOSSES:
+                self._do_again(child, code)
+            else:
                 raise self._failure(child, code)
-            self._succeeded(child)
 
-    def _succeeded(self, child: Child) -> None:
+    def _do_again(self, child: Running, code: int) -> None:
+        """Put a lost command first in the queue: it continues from its last state."""
+        step = child.step
+        self._losses[step.key] += 1
+        self._state.end(step, "started", seconds=child.seconds(), exit_code=code)
+        self._display.lost(step, child.lost)
+        self._waiting.insert(0, go_on(step, self._state.records[step.key]))
+
+    def _succeeded(self, child: Running) -> None:
         step = child.step
         if not step.output.exists():
             self._state.end(step, "failed", seconds=child.seconds(), exit_code=1)
@@ -172,11 +248,12 @@ class _Executor:
         total = self._state.records[step.key].seconds
         self._display.finished(step, total, result, self._running, note)
 
-    def _failure(self, child: Child, code: int) -> OmgError:
+    def _failure(self, child: Running, code: int) -> OmgError:
         """Record it; what to tell. A run stopped from outside can be resumed."""
         step, seconds = child.step, child.seconds()
         if code < 0 or code == 130:
             how = f"signal {-code}" if code < 0 else "an interrupt"
+            how = child.lost or how
             self._state.end(step, "started", seconds=seconds, exit_code=code)
             return RunFailedError(
                 f"{step.key} was ended by {how}. Continue with the same command; its log is "
@@ -208,7 +285,7 @@ class _Executor:
             self._display.tick(self._running)
             time.sleep(POLL_SECONDS)
 
-    def _record_stopped(self, child: Child, code: int) -> None:
+    def _record_stopped(self, child: Running, code: int) -> None:
         if code == 0 and child.step.output.exists():
             self._succeeded(child)
         else:
@@ -216,7 +293,7 @@ class _Executor:
 
 
 def result_of(step: Step) -> dict[str, float]:
-    """The numbers worth telling of a finished run: its last test, and a prior's accuracy."""
+    """The numbers worth telling of a finished run: its last test, and how well a prior decodes."""
     if step.kind != "train":
         return {}
     from omg.experiment.output import read_metrics
@@ -230,7 +307,7 @@ def result_of(step: Step) -> dict[str, float]:
         with contextlib.suppress(OSError, ValueError):
             saved = (step.output / "models" / "last" / "meta.json").read_text(encoding="utf-8")
             latest.update(json.loads(saved))
-        names = {"decoding_accuracy": "prior_accuracy"}
+        names = {"decoding_accuracy": "prior_accuracy", "explained_variance": "prior_explained"}
     else:
         own, team = "test_own_return_mean", "test_return_mean"
         names = {"test_own_return": own} if own in latest else {"test_team_return": team}

@@ -27,7 +27,7 @@ from omg.studies.spec import (
     read_spec,
     slug,
 )
-from omg.studies.steps import FREE, PLACES, Plan, Step, merged, settings_of, to_words
+from omg.studies.steps import FREE, PLACES, Plan, Step, cpus_of, merged, settings_of, to_words
 from omg.types import OmgError, user_path
 
 
@@ -192,6 +192,7 @@ class _Planner:
             output=folder,
             free_words=tuple(to_words({k: v for k, v in both.items() if k in FREE})),
             places=dict(places or {}),
+            cpus=cpus_of(loaded),
         )
         return step, loaded
 

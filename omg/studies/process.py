@@ -33,25 +33,30 @@ def log_path(out: Path, step: Step) -> Path:
 
 
 @dataclass(slots=True)
-class Child:
-    """A running command."""
+class Running:
+    """A running command, wherever it runs; its log tells how far it is."""
 
     step: Step
-    process: subprocess.Popen[bytes]
     log: Path
     log_start: int  # where this attempt begins in the log
+    lost: str = ""  # why it ended without a fault of its own and is to be run again
     started: float = field(default_factory=time.monotonic)
     first: tuple[float, float] | None = None  # when progress was first seen, and how much
 
-    def seconds(self) -> float:
-        return time.monotonic() - self.started
-
     def ended(self) -> int | None:
         """The exit code, or None while it runs."""
-        code = self.process.poll()
-        if code is not None:
-            self.log.with_suffix(".pid").unlink(missing_ok=True)
-        return code
+        raise NotImplementedError
+
+    def terminate(self) -> None:
+        """Ask for an orderly stop. Once only: a run takes a second signal as "at once"."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End it now."""
+        raise NotImplementedError
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
 
     def progress(self) -> float | None:
         """Share of the run that is done, from the newest `step a / b` of its log."""
@@ -78,13 +83,28 @@ class Child:
         return telling[-1].removeprefix("omg: ") if telling else "it said nothing"
 
     def _tail(self, size: int) -> str:
-        with self.log.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(self.log_start, end - size))
-            return file.read().decode(errors="replace")
+        try:
+            with self.log.open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(self.log_start, end - size))
+                return file.read().decode(errors="replace")
+        except FileNotFoundError:  # it waits for a place on another machine
+            return ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Child(Running):
+    """A command that runs as a process of this machine."""
+
+    process: subprocess.Popen[bytes]
+
+    def ended(self) -> int | None:
+        code = self.process.poll()
+        if code is not None:
+            self.log.with_suffix(".pid").unlink(missing_ok=True)
+        return code
 
     def terminate(self) -> None:
-        """Ask for an orderly stop. Once only: a run takes a second signal as "at once"."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
 
@@ -125,16 +145,16 @@ def start(
         raise RunFailedError(f"{step.key} cannot be started: {error}. Check {log}.") from error
     finally:
         os.close(lock)
-    return Child(step, process, log, log_start)
+    return Child(step, log, log_start, process=process)
 
 
 @contextlib.contextmanager
-def pipeline_lock(out: Path) -> Iterator[None]:
-    """Only one pipeline works in a folder."""
+def pipeline_lock(out: Path, what: str = "pipeline") -> Iterator[None]:
+    """Only one pipeline (or sweep) works in a folder."""
     path = out / LOCK
 
     def refusal(owner: str) -> str:
-        return f"A pipeline is at work in {out} ({owner}). Wait for it, or choose another --out."
+        return f"A {what} is at work in {out} ({owner}). Wait for it, or choose another --out."
 
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from omg.config.arguments import Arguments, parse_value
 from omg.config.loader import masked, read_yaml
-from omg.config.schema import ALIASES, marked
+from omg.config.schema import ALIASES, Config, marked
 from omg.studies.spec import PipelineSpec
 
 STAGES = ("opponents", "pool", "priors", "agents", "crossplay", "report")
@@ -38,6 +38,7 @@ class Step:
     leaves: tuple[str, ...] = ()  # patterns of further files it makes, under the folder
     free_words: tuple[str, ...] = ()  # a resumed run takes these along
     places: Mapping[str, str] = field(default_factory=dict)
+    cpus: int = 1  # how many it keeps busy
 
     @property
     def name(self) -> str:
@@ -69,6 +70,12 @@ class Plan:
             text = json.dumps(content, sort_keys=True)
             found[step.key] = hashlib.sha256(text.encode()).hexdigest()[:32]
         return found
+
+
+def cpus_of(config: Config) -> int:
+    """How many CPUs a training run keeps busy: its threads, its workers, a collector."""
+    workers = (config.n_workers or 1) if config.runner == "parallel" else 0
+    return max(1, config.torch_threads) + workers + (config.collect_ahead > 0)
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

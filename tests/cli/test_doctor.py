@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,31 @@ def test_every_extra_that_is_advised_exists() -> None:
     advised = {row[3].partition("[")[2].rstrip("]") for row in OPTIONAL} - {""}
     assert advised
     assert advised <= extras
+
+
+def test_ray_is_named_and_its_cluster_only_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    _, lines = doctor()
+    if lines["ray"]["state"] == "ok":
+        assert re.match(r"\d+\.\d+", lines["ray"]["detail"])
+        assert "none runs on this machine" in lines["cluster"]["detail"]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(address)
+        code, lines = doctor()
+        assert code == 0
+        assert lines["cluster"]["state"] == "problem"
+        assert f"{address} does not answer" in lines["cluster"]["detail"]
+    hide(monkeypatch, "ray")
+    code, lines = doctor()
+    assert (code, lines["ray"]["state"]) == (0, "missing")
+    assert lines["ray"]["advice"] == "pip install 'omg-marl[ray]'"
+    assert "cluster" not in lines
 
 
 @pytest.mark.parametrize(

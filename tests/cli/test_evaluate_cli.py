@@ -123,6 +123,13 @@ def test_crossplay_takes_a_metric_a_side_and_a_baseline(study: Path, tmp_path: P
     assert not (tmp_path / "replays").exists()
 
 
+def test_a_metric_may_be_named_as_runs_log_it(study: Path, tmp_path: Path) -> None:
+    words = ["crossplay", study / "naive-s1", "--episodes=1", "--split=heldout"]
+    done(*words, "--metric=own_discounted_return", f"--out={tmp_path}")
+    header = (tmp_path / "crossplay.csv").read_text().splitlines()[0]
+    assert header.split("episodes,")[1].startswith("discounted_return,")
+
+
 def test_evaluate_shows_every_opponent_of_the_held_out_side(study: Path, tmp_path: Path) -> None:
     out = done("evaluate", study / "omg-s1", "--episodes=4", "--finetune-episodes=2")
     folder = study / "omg-s1" / "evaluation"

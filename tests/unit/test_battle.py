@@ -429,6 +429,13 @@ def test_a_restored_snapshot_continues_bit_for_bit() -> None:
         make("3m", copies=4).restore(snapshot)
 
 
+def test_a_snapshot_of_another_map_with_as_many_units_is_refused() -> None:
+    env, other = make("8m", copies=2), make("3s5z", copies=2)
+    assert env.field.fits(other.snapshot())
+    with pytest.raises(OmgError, match="does not fit 2 copies of 8m"):
+        env.restore(other.snapshot())
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("args", [{}, {"map_name": "2s3z", "enemies": "seats"}])
 def test_the_contract_is_kept(args: dict[str, Any]) -> None:
@@ -492,6 +499,15 @@ def test_a_wrong_number_of_actions_is_refused() -> None:
         ({"debug": True}, "'debug' is True"),
         ({"seed": 3}, "'seed' is 3"),
         ({"timeout_seconds": 1}, "'timeout_seconds' is 1"),
+        ({"map_name": 8}, "no map called '8'. Nearest: 8m"),
+        ({"map_name": ["8m"]}, "'map_name' is .'8m'.*valid string"),
+        ({"reward_scale_rate": -20}, "'reward_scale_rate' is -20.*greater than 0"),
+        ({"reward_win": 0, "reward_death_value": -1000}, "perfect battle on 8m is worth -7640"),
+        (
+            {"obs_instead_of_state": True, "state_timestep_number": True},
+            "state_timestep_number=true shows nothing.*obs_timestep_number=true instead",
+        ),
+        ({"enemies": "seats", "difficulty": 3}, "difficulty=3.*with enemies=seats there is none"),
     ],
 )
 def test_bad_arguments_are_explained_in_a_sentence(args: dict[str, Any], words: str) -> None:

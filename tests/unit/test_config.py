@@ -112,7 +112,7 @@ def test_a_value_has_nothing_inside() -> None:
 
 @pytest.mark.parametrize("words", [["--agent=mlp"], ["with", "agent=mlp"]])
 def test_pymarls_key_agent_means_policy_model(words: list[str], own: Any) -> None:
-    assert ALIASES == {"agent": "policy_model"}
+    assert ALIASES["agent"] == "policy_model"
     assert loaded("--config=qmix", *words).config.policy_model == "mlp"
     assert loaded(f"--config={own('agent: mlp')}").config.policy_model == "mlp"
 

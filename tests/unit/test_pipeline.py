@@ -846,3 +846,5 @@ def test_a_prior_is_shown_with_what_it_decodes_at_its_end_not_on_average(tmp_pat
     last.mkdir(parents=True)
     (last / "meta.json").write_text('{"prior_accuracy": 0.97}')
     assert result_of(step) == {"decoding_accuracy": 0.97}
+    (last / "meta.json").write_text('{"prior_accuracy": 0.0, "prior_explained": 0.7}')
+    assert result_of(step) == {"decoding_accuracy": 0.0, "explained_variance": 0.7}

@@ -456,6 +456,8 @@ def test_a_priors_accuracy_is_that_of_the_finished_one(tmp_path: Path) -> None:
     last.mkdir(parents=True)
     (last / "meta.json").write_text('{"prior_accuracy": 0.5}')
     assert final_accuracy(run) == 0.5
+    (last / "meta.json").write_text('{"prior_accuracy": 0.0, "prior_explained": 0.7}')
+    assert final_accuracy(run, "prior_explained") == 0.7
 
 
 def test_long_curves_are_thinned_with_both_ends_kept(tmp_path: Path) -> None:

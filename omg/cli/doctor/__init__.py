@@ -14,6 +14,7 @@ from omg.cli.doctor.kernels import kernel_lines
 from omg.cli.doctor.line import Line, State, reason
 from omg.cli.doctor.machine import storage_lines, system_lines
 from omg.cli.doctor.packages import feature_lines, needed_lines, starcraft_lines, torch_lines
+from omg.cli.doctor.ray import ray_lines
 
 __all__ = ["Line", "State", "as_json", "diagnose", "healthy", "verdict"]
 
@@ -28,6 +29,7 @@ def diagnose(results: Path) -> list[Line]:
         ("torch", torch_lines),
         ("speed", kernel_lines),
         ("features", feature_lines),
+        ("Ray", ray_lines),
         ("StarCraft II", starcraft_lines),
         ("storage", lambda: storage_lines(results)),
     ]

@@ -111,7 +111,6 @@ OPTIONAL = (
     ("pettingzoo", "pettingzoo", "other PettingZoo games: env=pettingzoo", "omg-marl[mpe]"),
     ("gymnasium", "gymnasium", "Gymnasium games: env=gymnasium", "omg-marl[lbf]"),
     ("rware", "rware", "the warehouse: env=gymnasium", "omg-marl[rware]"),
-    ("ray", "ray", "RLlib: omg.integrations.rllib", "omg-marl[rllib]"),
     ("matplotlib", "matplotlib", "learning curves: omg plot", "matplotlib"),
     ("PIL", "pillow", "replays as GIF", "pillow"),
     ("pymongo", "pymongo", "Sacred's records in a MongoDB: mongo_url", "omg-marl[mongo]"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from omg.envs.battle.maps import BattleMap, battle_map
 from omg.envs.sc2.args import SmacArguments, checked_difficulty
@@ -29,11 +29,17 @@ MEANINGLESS = {
 }
 
 
+def _as_text(value: Any) -> Any:
+    """On a command line a map called 8 is a number."""
+    return str(value) if isinstance(value, int | float) else value
+
+
 class BattleArgs(SmacArguments):
     """`enemies: seats` makes the enemy side a role whose seats are played by policies."""
 
     game = "Battle"
 
+    map_name: Annotated[str, BeforeValidator(_as_text)] = "8m"
     enemies: Literal["script", "seats"] = "script"
     unavailable: Literal["error", "noop"] = "error"
     threads: int = Field(1, ge=1, le=256)
@@ -46,7 +52,25 @@ class BattleArgs(SmacArguments):
                 raise OmgError(f"Battle argument '{field}' is {value!r}. {instead}.")
         self.level()
         self.map()
+        self._check_together()
         return self
+
+    def _check_together(self) -> None:
+        """Refuse arguments that make each other meaningless."""
+        if self.obs_instead_of_state and self.state_timestep_number:
+            raise OmgError(
+                "env_args.obs_instead_of_state=true makes the state of observations, so that "
+                "state_timestep_number=true shows nothing. Set obs_timestep_number=true instead, "
+                "or one of the two to false."
+            )
+        if (
+            self.enemies == "seats"
+            and self.level() != type(self).model_fields["difficulty"].default
+        ):
+            raise OmgError(
+                f"env_args.difficulty={self.difficulty} is that of the scripted enemy, and with "
+                "enemies=seats there is none. Leave difficulty at 7, or set enemies=script."
+            )
 
     def level(self) -> str:
         """How good the scripted enemy is."""

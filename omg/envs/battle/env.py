@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,7 @@ class BattleEnv(NativeEnv):
         # The counters are the simulator's.
         self._steps, self._episode = self._battles.steps, self._battles.episodes
         self._avail = np.zeros((n_copies, rules.n_seats, rules.n_actions), np.bool_)
+        self._kind = crc32(self.args.name.encode())
         self._sides = np.array([int(seat >= rules.n_allies) for seat in range(rules.n_seats)])
 
     @property
@@ -149,6 +151,7 @@ class BattleEnv(NativeEnv):
         """Counters and the running battles; those to come follow from the counters."""
         return {
             "seed": np.array(self._require_reset(), np.uint64),
+            "battle": np.array(self._kind, np.int64),
             "episode": self._episode.copy(),
             "steps": self._steps.copy(),
             **self.field.snapshot(),
@@ -156,7 +159,9 @@ class BattleEnv(NativeEnv):
 
     def restore(self, snapshot: Snapshot) -> Observation:
         """Continue bit for bit where the snapshot was taken."""
-        if not self.field.fits(snapshot):
+        # Some maps have as many units as others.
+        same = int(snapshot.get("battle", np.array(self._kind))) == self._kind
+        if not (same and self.field.fits(snapshot)):
             raise self._snapshot_refused()
         self._set_seed(int(snapshot["seed"]))
         self._episode[:] = snapshot["episode"]

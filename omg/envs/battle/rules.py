@@ -16,7 +16,7 @@ from omg.envs.battle.args import ALLY, ENEMY, BattleArgs
 from omg.envs.battle.maps import STAY, TO_UNITS, BattleMap, Point, routes_of
 from omg.envs.battle.units import AIR, BURST, HEAL, MELEE, Unit
 from omg.envs.sc2.args import ALLY_COLUMNS, ENEMY_COLUMNS, PLAIN_ACTIONS
-from omg.types import EnvSpec, FloatArray
+from omg.types import EnvSpec, FloatArray, OmgError
 
 SHOOT_RANGE, SIGHT_RANGE = 6.0, 9.0
 # How often the scripted enemy looks for a target, in ticks, and how far, by difficulty.
@@ -171,6 +171,13 @@ class Rules:
         for first, last in ((self.n_allies, self.n_units), (0, self.n_allies)):
             most = (last - first) * args.reward_death_value + args.reward_win
             most += sum(kind.health + kind.shield for kind in self.kinds[first:last])
+            if args.reward_scale and most <= 0:
+                raise OmgError(
+                    f"With env_args.reward_win={args.reward_win:g} and reward_death_value="
+                    f"{args.reward_death_value:g} a perfect battle on {args.map_name} is worth "
+                    f"{most:g}, which cannot be scaled to {args.reward_scale_rate:g}. Raise one of "
+                    "them, or set reward_scale=false."
+                )
             scales.append(most / args.reward_scale_rate if args.reward_scale else 1.0)
         self.reward_divisor = _floats(scales)
 

@@ -26,6 +26,7 @@ from omg.types import BoolArray, FloatArray, IntArray
 f32 = np.float32
 SIGHT = f32(SIGHT_RANGE)
 SHOT = f32(SHOOT_RANGE)
+Pick = IntArray | slice  # some copies, or all of them
 
 
 class Sight:
@@ -40,27 +41,27 @@ class Sight:
     def view(self, steps: IntArray, copies: IntArray | None = None) -> Seen:
         """Fresh arrays of all copies or of some, [B, …]."""
         rules = self.rules
-        pick = np.arange(len(self.field.ticks)) if copies is None else copies
-        obs = np.zeros((len(pick), rules.n_seats, rules.obs_dim), f32)
-        avail = np.zeros((len(pick), rules.n_seats, rules.n_actions), np.bool_)
+        pick = slice(None) if copies is None else copies
         now = (steps[pick].astype(f32) / f32(rules.limit)).astype(f32)
+        obs = np.zeros((len(now), rules.n_seats, rules.obs_dim), f32)
+        avail = np.zeros((len(now), rules.n_seats, rules.n_actions), np.bool_)
         for side in range(len(rules.views)):
             self._masks(side, pick, avail)
             self._observe(side, pick, avail, now, obs)
         if rules.args.obs_instead_of_state:
-            state = obs.reshape(len(pick), -1).copy()
+            state = obs.reshape(len(now), -1).copy()
         else:
             state = self._state(pick, now)
         return Seen(obs, state, avail)
 
-    def _gaps(self, pick: IntArray, ones: Array, others: Array) -> tuple[Array, Array, Array]:
+    def _gaps(self, pick: Pick, ones: Array, others: Array) -> tuple[Array, Array, Array]:
         """dx, dy and distance from each of `ones` to each of `others`, [B, N, M]."""
         x, y = self.field.x[pick], self.field.y[pick]
         dx = x[:, None, others] - x[:, ones, None]
         dy = y[:, None, others] - y[:, ones, None]
         return dx, dy, np.sqrt(dx * dx + dy * dy)
 
-    def _masks(self, side: int, pick: IntArray, avail: BoolArray) -> None:
+    def _masks(self, side: int, pick: Pick, avail: BoolArray) -> None:
         own, others = self._sides[side]
         alive = self.field.health[pick] > 0
         mine = avail[:, own]
@@ -78,7 +79,7 @@ class Sight:
             mine[:, seat, PLAIN_ACTIONS : PLAIN_ACTIONS + room] = care[:, :room]
         avail[:, own] = mine
 
-    def _free_ways(self, side: int, pick: IntArray, own: Array) -> BoolArray:
+    def _free_ways(self, side: int, pick: Pick, own: Array) -> BoolArray:
         """Whether the cell half a move away is ground, in the order of the actions, [B, N, 4]."""
         half = f32(self.rules.args.move_amount / 2)
         x, y = self.field.x[pick][:, own], self.field.y[pick][:, own]
@@ -99,11 +100,11 @@ class Sight:
         return found
 
     def _observe(
-        self, side: int, pick: IntArray, avail: BoolArray, now: FloatArray, obs: FloatArray
+        self, side: int, pick: Pick, avail: BoolArray, now: FloatArray, obs: FloatArray
     ) -> None:
         rules, view = self.rules, self.rules.views[side]
         own, others = self._sides[side]
-        rows = np.zeros((len(pick), len(own), rules.obs_dim), f32)
+        rows = np.zeros((len(now), len(own), rules.obs_dim), f32)
         rows[..., :4] = avail[:, own, 2:6]
         if view.moves > 4:
             rows[..., 4 : view.moves] = self._surroundings(side, pick, own)
@@ -115,7 +116,7 @@ class Sight:
             self._describe(side, pick, own, mates, np.ones((1, 1, 1), f32), ally=True),
             self._oneself(side, pick, own),
         ]
-        flat = [part.reshape(len(pick), len(own), -1) for part in parts]
+        flat = [part.reshape(len(now), len(own), -1) for part in parts]
         known = np.concatenate(flat, -1)
         rows[..., view.moves : view.moves + known.shape[-1]] = known
         rows[~(self.field.health[pick][:, own] > 0)] = 0
@@ -123,7 +124,7 @@ class Sight:
             rows[..., view.total - 1] = now[:, None]
         obs[:, own] = rows
 
-    def _surroundings(self, side: int, pick: IntArray, own: Array) -> Array:
+    def _surroundings(self, side: int, pick: Pick, own: Array) -> Array:
         """The ground (1: free) and its height at points around, as the options ask for them."""
         args = self.rules.args
         x, y = (v[pick][:, own].astype(np.int32) for v in (self.field.x, self.field.y))
@@ -146,7 +147,7 @@ class Sight:
         return np.concatenate(found, -1)
 
     def _describe(
-        self, side: int, pick: IntArray, ones: Array, others: Array, first: Array, *, ally: bool
+        self, side: int, pick: Pick, ones: Array, others: Array, first: Array, *, ally: bool
     ) -> Array:
         """Features of units [N, K] as each of `ones` [N] sees them, [B, N, K, width]; zero where
         they are out of sight or dead."""
@@ -170,7 +171,7 @@ class Sight:
             found[..., len(columns) :] = seen[..., None] & last
         return found
 
-    def _condition(self, side: int, pick: IntArray, which: Array) -> list[Array]:
+    def _condition(self, side: int, pick: Pick, which: Array) -> list[Array]:
         """Health and, on a side that has them, shields, as shares."""
         rules, field = self.rules, self.field
         columns = [field.health[pick][:, which] / rules.full_health[which]]
@@ -178,48 +179,57 @@ class Sight:
             columns.append(self._shields(pick, which))
         return columns
 
-    def _shields(self, pick: IntArray, which: Array) -> Array:
+    def _shields(self, pick: Pick, which: Array | slice) -> Array:
         most = self.rules.full_shield[which]
         share = self.field.shield[pick][:, which] / np.where(most > 0, most, f32(1))
         return np.where(most > 0, share, f32(0))
 
-    def _oneself(self, side: int, pick: IntArray, own: Array) -> Array:
+    def _oneself(self, side: int, pick: Pick, own: Array) -> Array:
         rules, args = self.rules, self.rules.args
+        shape = len(self.field.health[pick]), len(own)
         columns = []
         if args.obs_own_health or args.obs_all_health:
             columns += self._condition(side, pick, own)
         bits = rules.bit_own[own]
         for number in range(rules.map.info.type_bits):
-            columns.append(np.broadcast_to((bits == number).astype(f32), (len(pick), len(own))))
+            columns.append(np.broadcast_to((bits == number).astype(f32), shape))
         if not columns:
-            return np.zeros((len(pick), len(own), 0), f32)
+            return np.zeros((*shape, 0), f32)
         return np.stack(columns, -1)
 
-    def _state(self, pick: IntArray, now: FloatArray) -> FloatArray:
+    def _state(self, pick: Pick, now: FloatArray) -> FloatArray:
         """Our units, theirs, last actions, time; rows of the dead are zero."""
         rules, args, field = self.rules, self.rules.args, self.field
-        state = np.zeros((len(pick), rules.state_dim), f32)
-        at = 0
-        for unit in range(rules.n_units):
-            ours = unit < rules.n_allies
-            width = rules.ally_width if ours else rules.enemy_width
-            columns = [field.health[pick, unit] / rules.full_health[unit]]
-            if ours or rules.both:
-                energy, cooldown = field.energy[pick, unit], field.cooldown[pick, unit].astype(f32)
-                waits = energy if self._heals[unit] else cooldown
-                columns.append(waits / rules.cooldown_scale[unit])
-            columns.append((field.x[pick, unit] - f32(SIDE / 2)) / f32(rules.extent[0]))
-            columns.append((field.y[pick, unit] - f32(SIDE / 2)) / f32(rules.extent[1]))
-            if rules.state_shields[0 if ours else 1]:
-                columns.append(self._shields(pick, np.array(unit)))
-            bit = (rules.bit_own if ours else rules.bit_other)[unit]
-            columns += [np.full(len(pick), bit == n, f32) for n in range(rules.map.info.type_bits)]
-            alive = field.health[pick, unit] > 0
-            state[:, at : at + width] = np.where(alive[:, None], np.stack(columns, 1), f32(0))
-            at += width
+        state = np.zeros((len(now), rules.state_dim), f32)
+        ours = rules.n_allies * rules.ally_width
+        self._side_of_state(0, pick, state[:, :ours])
+        self._side_of_state(1, pick, state[:, ours : rules.units_width])
+        at = rules.units_width
         if args.state_last_action:
             last = field.last[pick][:, :, None] == np.arange(rules.n_actions)
-            state[:, at : at + rules.n_seats * rules.n_actions] = last.reshape(len(pick), -1)
+            state[:, at : at + rules.n_seats * rules.n_actions] = last.reshape(len(now), -1)
         if args.state_timestep_number:
             state[:, -1] = now
         return state
+
+    def _side_of_state(self, side: int, pick: Pick, into: FloatArray) -> None:
+        """Fill in the rows of our units or of theirs."""
+        rules, field = self.rules, self.field
+        which = slice(rules.n_allies) if side == 0 else slice(rules.n_allies, None)
+        health = field.health[pick, which]
+        columns = [health / rules.full_health[which]]
+        if side == 0 or rules.both:
+            cooldown = field.cooldown[pick, which].astype(f32)
+            waits = np.where(self._heals[which], field.energy[pick, which], cooldown)
+            columns.append(waits / rules.cooldown_scale[which])
+        for place, extent in zip((field.x, field.y), rules.extent, strict=True):
+            columns.append((place[pick, which] - f32(SIDE / 2)) / f32(extent))
+        if rules.state_shields[side]:
+            columns.append(self._shields(pick, which))
+        bits = (rules.bit_own if side == 0 else rules.bit_other)[which]
+        columns += [(bits == number).astype(f32) for number in range(rules.map.info.type_bits)]
+        alive = health > 0
+        rows = np.empty((*health.shape, len(columns)), f32)
+        for number, column in enumerate(columns):
+            rows[..., number] = np.where(alive, column, f32(0))
+        into[:] = rows.reshape(len(health), -1)

@@ -6,18 +6,18 @@ from __future__ import annotations
 import numpy as np
 
 from omg.envs.battle import units
+from omg.envs.battle.damage import Damage
 from omg.envs.battle.field import Array, Field
 from omg.envs.battle.maps import SIDE
 from omg.envs.battle.rules import Rules
-from omg.envs.battle.units import BURST, HEAL, LINE
-from omg.types import BoolArray, FloatArray
+from omg.envs.battle.units import HEAL
+from omg.types import BoolArray, FloatArray, IntArray
 
 f32 = np.float32
 HALF, ONE = f32(0.5), f32(1)
 LOW_PRIORITY = f32(1e4)  # added to the squared distance of units that cannot fight
 EVERYWHERE = f32(1e6)
 SAME_PLACE = f32(1e-8)
-LEAST_DAMAGE = f32(0.5)
 CHUNK = 40_000  # pairs looked at together
 
 
@@ -26,10 +26,23 @@ class Fight:
 
     def __init__(self, rules: Rules, field: Field) -> None:
         self.rules, self.field = rules, field
-        self._rows = np.arange(len(field.ticks))
+        self._damage = Damage(rules, field)
         self._fighter = rules.weapon != HEAL
-        self._near = rules.touch * rules.touch * f32(1.0001)  # a little more than touching
         self._scripted = () if rules.both else tuple(range(rules.n_allies, rules.n_units))
+        n = rules.n_units
+        # Numbers of units over all copies, and of pairs of units: what is before the unit itself.
+        self._first = np.arange(len(field.ticks))[:, None] * n
+        self._pairs_of = np.arange(n) * n
+        self._reach, self._hurts = rules.reach.ravel(), (rules.damage > 0).ravel()
+        self._recovers = bool(
+            rules.full_shield.any() or rules.regrowth.any() or not self._fighter.all()
+        )
+        self._bodies = np.triu(rules.touch > 0, 1).nonzero()
+        self._touch = rules.touch[self._bodies]
+        self._near = self._touch * self._touch * f32(1.0001)  # a little more than touching
+        # Where everybody can go, if all go alike.
+        alike = (rules.walks == rules.walks[0]).all()
+        self._ground = ((rules.grid & rules.walks[0]) != 0).ravel() if alike else None
 
     def tick(self) -> None:
         """One tick of every copy."""
@@ -40,10 +53,11 @@ class Fight:
             for unit in self._scripted:
                 self._look(unit, looking)
         alive = field.health > 0
-        gone = ~np.take_along_axis(alive, np.maximum(field.target, 0), 1)
-        field.target[(field.target >= 0) & gone] = -1
-        self._walk(alive)
-        self._hit()
+        at = np.maximum(field.target, 0)
+        there = at + self._first
+        aimed = (field.target >= 0) & alive.take(there)
+        np.copyto(field.target, -1, where=~aimed)
+        self._damage.hit(self._walk(alive, aimed, at, there))
         self._recover()
         self._part()
         field.ticks += 1
@@ -110,37 +124,39 @@ class Fight:
 
     # --- walking ---------------------------------------------------------------------------
 
-    def _walk(self, alive: BoolArray) -> None:
-        """Those out of reach of their target walk to it, others to their goal; who is in reach
-        fires, which `_hit` does with the `firing` found here."""
+    def _walk(self, alive: BoolArray, aimed: BoolArray, at: IntArray, there: IntArray) -> BoolArray:
+        """Those out of reach of their target walk to it, others to their goal; who is in reach and
+        ready fires, which is the answer. `there` numbers the targets over all copies."""
         field, rules = self.field, self.rules
-        aimed = field.target >= 0
-        at = np.maximum(field.target, 0)
-        to_x = np.where(aimed, np.take_along_axis(field.x, at, 1), field.goal_x)
-        to_y = np.where(aimed, np.take_along_axis(field.y, at, 1), field.goal_y)
+        to_x = np.where(aimed, field.x.take(there), field.goal_x)
+        to_y = np.where(aimed, field.y.take(there), field.goal_y)
         dx, dy = to_x - field.x, to_y - field.y
-        reach = rules.reach[np.arange(rules.n_units)[None], at]
-        within = aimed & (np.sqrt(dx * dx + dy * dy) <= reach)
-        self._firing = alive & within & self._ready(at)
+        length = np.sqrt(dx * dx + dy * dy)
+        pair = at + self._pairs_of
+        within = aimed & (length <= self._reach.take(pair))
+        firing = alive & within & self._ready(at, there, pair)
         goes = alive & np.where(aimed, ~within, field.moving > 0)
         if len(rules.routes):
             dx, dy = self._round(to_x, to_y, dx, dy, goes)
-        length = np.sqrt(dx * dx + dy * dy)
+            length = np.sqrt(dx * dx + dy * dy)
         far = length > rules.speed
         share = np.where(far, rules.speed / np.where(far, length, ONE), ONE)
         way_x, way_y = dx * share, dy * share
         against = field.press_x * way_x + field.press_y * way_y
         stopped = against < 0
-        square = field.press_x * field.press_x + field.press_y * field.press_y
-        part = np.where(stopped, against / np.where(stopped, square, ONE), f32(0))
-        way_x, way_y = way_x - field.press_x * part, way_y - field.press_y * part
+        if stopped.any():
+            square = field.press_x * field.press_x + field.press_y * field.press_y
+            part = np.where(stopped, against / np.where(stopped, square, ONE), f32(0))
+            way_x, way_y = way_x - field.press_x * part, way_y - field.press_y * part
         self._shift(goes, field.x + way_x, field.y + way_y)
+        return firing
 
-    def _ready(self, at: Array) -> BoolArray:
+    def _ready(self, at: IntArray, there: IntArray, pair: IntArray) -> BoolArray:
         field, rules = self.field, self.rules
-        units_ = np.arange(rules.n_units)[None]
-        shoots = (field.cooldown == 0) & (rules.damage[units_, at] > 0)
-        hurt = np.take_along_axis(field.health, at, 1) < rules.full_health[at]
+        shoots: BoolArray = (field.cooldown == 0) & self._hurts.take(pair)
+        if self._fighter.all():
+            return shoots
+        hurt = field.health.take(there) < rules.full_health[at]
         heals = (field.energy >= f32(units.HEAL_COST)) & hurt
         found: BoolArray = np.where(self._fighter, shoots, heals)
         return found
@@ -164,121 +180,33 @@ class Fight:
         field = self.field
         both = goes & self._passable(x, y)
         along_x = along_y = both
-        if not np.array_equal(both, goes):
+        if np.count_nonzero(both) != np.count_nonzero(goes):
             along_x = both | (goes & self._passable(x, field.y))
             along_y = both | (goes & ~along_x & self._passable(field.x, y))
         np.copyto(field.x, x, where=along_x)
         np.copyto(field.y, y, where=along_y)
 
     def _passable(self, x: FloatArray, y: FloatArray) -> BoolArray:
-        inside = (x >= 0) & (y >= 0) & (x < SIDE) & (y < SIDE)
-        column, row = (np.where(inside, v, f32(0)).astype(np.int32) for v in (x, y))
-        found: BoolArray = inside & ((self.rules.grid[column, row] & self.rules.walks) != 0)
-        return found
-
-    # --- damage ----------------------------------------------------------------------------
-
-    def _hit(self) -> None:
-        """All attacks of a tick, unit by unit; the dead are found after the last."""
-        field, rules = self.field, self.rules
-        was_alive = field.health > 0
-        acts = self._firing | (field.burst > 0)
-        for unit in acts.any(axis=0).nonzero()[0].tolist():
-            copies = acts[:, unit].nonzero()[0]
-            targets = field.target[copies, unit]
-            if rules.weapon[unit] == HEAL:
-                self._heal(unit, copies, targets)
-            elif rules.weapon[unit] == BURST:
-                self._explode(unit, copies, was_alive)
-            else:
-                self._roll(unit, copies)
-                self._strike(unit, copies, targets)
-                if rules.weapon[unit] == LINE:
-                    self._sweep(unit, copies, targets, was_alive)
-        dead = was_alive & ~(field.health > 0)
-        field.burst[dead & (rules.weapon == BURST) & ~self._firing] = 1
-        field.health[dead] = 0
-        field.shield[dead] = 0
-
-    def _heal(self, unit: int, copies: Array, targets: Array) -> None:
-        field, rules = self.field, self.rules
-        health = field.health[copies, targets]
-        after = np.minimum(health + f32(units.HEAL_PER_TICK), rules.full_health[targets])
-        field.health[copies, targets] = np.where(health > 0, after, health)
-        field.energy[copies, unit] -= f32(units.HEAL_COST)
-
-    def _roll(self, unit: int, copies: Array) -> None:
-        """The next cooldown: the unit's own and -1, 0, 1 or 2 ticks."""
-        dice = self.field.dice[copies, unit]
-        dice ^= dice << np.uint32(13)
-        dice ^= dice >> np.uint32(17)
-        dice ^= dice << np.uint32(5)
-        self.field.dice[copies, unit] = dice
-        chance = (dice >> np.uint32(30)).astype(np.int32) - 1
-        self.field.cooldown[copies, unit] = self.rules.full_cooldown[unit] + chance
-
-    def _strike(self, unit: int, copies: Array, targets: Array) -> None:
-        """Hits on one target per copy: the shield takes what it can, armour stops some of the
-        rest."""
-        field, rules = self.field, self.rules
-        damage, armour = rules.damage[unit, targets], rules.armour[targets]
-        health, shield = field.health[copies, targets], field.shield[copies, targets]
-        for _ in range(int(rules.hits[unit])):
-            through = shield < damage
-            rest = np.maximum(damage - shield - armour, LEAST_DAMAGE)
-            health = np.where(through, health - rest, health)
-            shield = np.where(through, f32(0), shield - damage)
-        field.health[copies, targets], field.shield[copies, targets] = health, shield
-        field.peace[copies, targets] = 0
-
-    def _others(self, unit: int) -> range:
-        allies, everybody = self.rules.n_allies, self.rules.n_units
-        return range(allies, everybody) if unit < allies else range(allies)
-
-    def _sweep(self, unit: int, copies: Array, targets: Array, was_alive: BoolArray) -> None:
-        """A colossus burns a line across its view: others beside its target are hit as well."""
-        field, rules = self.field, self.rules
-        at_x, at_y = field.x[copies, targets], field.y[copies, targets]
-        dx, dy = at_x - field.x[copies, unit], at_y - field.y[copies, unit]
-        length = np.sqrt(dx * dx + dy * dy)
-        near = length > f32(0)
-        dx, dy = (np.where(near, v / np.where(near, length, ONE), f32(0)) for v in (dx, dy))
-        for other in self._others(unit):
-            if rules.damage[unit, other] == 0:
-                continue
-            rx, ry = field.x[copies, other] - at_x, field.y[copies, other] - at_y
-            along, across = np.abs(rx * dx + ry * dy), np.abs(rx * dy - ry * dx)
-            size = rules.radius[other]
-            struck = (along <= f32(units.LINE_DEPTH) + size) & (
-                across <= f32(units.LINE_WIDTH) + size
-            )
-            struck &= was_alive[copies, other] & (targets != other)
-            hit = copies[struck]
-            if len(hit):
-                self._strike(unit, hit, np.full(len(hit), other))
-
-    def _explode(self, unit: int, copies: Array, was_alive: BoolArray) -> None:
-        """A baneling bursts, by itself or because it was killed."""
-        field, rules = self.field, self.rules
-        for other in self._others(unit):
-            if rules.damage[unit, other] == 0:
-                continue
-            dx = field.x[copies, other] - field.x[copies, unit]
-            dy = field.y[copies, other] - field.y[copies, unit]
-            limit = f32(units.BURST_RADIUS) + rules.radius[other]
-            near = np.sqrt(dx * dx + dy * dy) <= limit
-            hit = copies[near & was_alive[copies, other]]
-            if len(hit):
-                self._strike(unit, hit, np.full(len(hit), other))
-        field.health[copies, unit] = 0
-        field.burst[copies, unit] = 0
+        inside: BoolArray | None = None
+        if x.min() < 0 or y.min() < 0 or x.max() >= SIDE or y.max() >= SIDE:
+            inside = (x >= 0) & (y >= 0) & (x < SIDE) & (y < SIDE)
+            x, y = (np.where(inside, v, f32(0)) for v in (x, y))
+        cell = x.astype(np.int32) * SIDE + y.astype(np.int32)
+        found: BoolArray
+        if self._ground is not None:
+            found = self._ground.take(cell)
+        else:
+            found = (self.rules.grid.ravel().take(cell) & self.rules.walks) != 0
+        return found if inside is None else inside & found
 
     # --- between attacks -------------------------------------------------------------------
 
     def _recover(self) -> None:
         field, rules = self.field, self.rules
-        alive = field.health > 0
         field.peace += 1
+        if not self._recovers:
+            return
+        alive = field.health > 0
         rests = alive & (field.peace > units.SHIELD_PAUSE)
         fuller = np.minimum(field.shield + f32(units.SHIELD_PER_TICK), rules.full_shield)
         np.copyto(field.shield, fuller, where=rests)
@@ -289,36 +217,45 @@ class Fight:
 
     def _part(self) -> None:
         """Bodies that overlap push each other apart, each by half of it. `add.at` adds in the order
-        of the pairs: to every unit, those of the others in the order of their numbers."""
-        field, rules = self.field, self.rules
-        copies, others, bodies, dx, dy, square = self._overlaps()
-        touch, close = rules.touch[others, bodies], square < SAME_PLACE
-        length = np.sqrt(square)
-        counts = touch - length > 0
-        # Two in one place part sideways.
-        dx = np.where(close, np.where(bodies < others, -ONE, ONE), dx)
-        dy = np.where(close, f32(0), dy)
-        over = np.where(close, touch, touch - length)
-        share = HALF * over / np.where(close, ONE, length)
+        of the pairs: to every unit first those of lower numbers, then those of higher ones."""
+        field = self.field
         field.press_x[:], field.press_y[:] = 0, 0
-        np.add.at(field.press_x, (copies, bodies), np.where(counts, dx * share, f32(0)))
-        np.add.at(field.press_y, (copies, bodies), np.where(counts, dy * share, f32(0)))
+        lower, higher, touch, dx, dy, square = self._overlaps()
+        if not len(lower):
+            return
+        length = np.sqrt(square)
+        over, close = touch - length, square < SAME_PLACE
+        if close.any():  # two in one place part sideways
+            dx, dy = np.where(close, ONE, dx), np.where(close, f32(0), dy)
+            over, length = np.where(close, touch, over), np.where(close, ONE, length)
+        share = HALF * over / length
+        share = np.where(over > 0, share, f32(0))
+        for press, gap in ((field.press_x.ravel(), dx), (field.press_y.ravel(), dy)):
+            push = gap * share
+            np.add.at(press, higher, push)
+            np.subtract.at(press, lower, push)
         pushed = (field.press_x != 0) | (field.press_y != 0)
         self._shift(pushed, field.x + field.press_x, field.y + field.press_y)
 
     def _overlaps(self) -> tuple[Array, ...]:
-        """Pairs of living bodies that may touch: copy, other, body, then dx, dy and the squared
-        distance from the other to the body. Copies in chunks that fit into the cache."""
-        field, n_units = self.field, self.rules.n_units
+        """Pairs of living bodies that may touch, numbered over all copies: the lower and the higher
+        one, how near they may come, dx, dy and the squared distance from the lower to the higher
+        one. Copies in chunks that fit into the cache."""
+        field, (lower, higher) = self.field, self._bodies
         alive = field.health > 0
         x, y = (np.where(alive, v, f32(np.nan)) for v in (field.x, field.y))
-        size = max(1, CHUNK // n_units**2)
+        size = max(1, CHUNK // max(1, len(lower)))
         found = []
-        for first in range(0, len(x), size):
-            part_x, part_y = x[first : first + size], y[first : first + size]
-            dx = part_x[:, None] - part_x[:, :, None]
-            dy = part_y[:, None] - part_y[:, :, None]
+        for start in range(0, len(x), size):
+            part_x, part_y = x[start : start + size], y[start : start + size]
+            dx = part_x.take(higher, 1) - part_x.take(lower, 1)
+            dy = part_y.take(higher, 1) - part_y.take(lower, 1)
             square = dx * dx + dy * dy
-            at = (square < self._near).nonzero()
-            found.append((at[0] + first, at[1], at[2], dx[at], dy[at], square[at]))
+            at = (square < self._near).ravel().nonzero()[0]
+            copy, pair = np.divmod(at, max(1, len(lower)))
+            first = (copy + start) * self.rules.n_units
+            ends = first + lower.take(pair), first + higher.take(pair), self._touch.take(pair)
+            found.append((*ends, *(v.ravel().take(at) for v in (dx, dy, square))))
+        if len(found) == 1:
+            return found[0]
         return tuple(np.concatenate(column) for column in zip(*found, strict=True))

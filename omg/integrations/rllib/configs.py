@@ -20,7 +20,7 @@ from omg.integrations.rllib.learners import OmgDQNLearner, OmgPPOLearner
 from omg.integrations.rllib.modules import FrozenModule, OmgDQNModule, OmgModule, OmgPPOModule
 from omg.integrations.rllib.replay import OmgDQN, OmgEpisodeReplayBuffer
 from omg.integrations.rllib.settings import Settings, check_host
-from omg.learners.subgoal_training import find_prior
+from omg.learners.prior_training import find_prior
 from omg.modules.opponent_models import model_kind
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.types import EnvSpec, OmgError

@@ -232,6 +232,14 @@ class SubgoalSource(nn.Module):
         self._whole = whole
         self.width = len(blocks[0]) if blocks else 0
         self.place_dim = (spec.n_agents - 1) * self.width if blocks else self.dim
+        kinds = torch.full((self.dim,), -1)
+        if blocks and not whole:
+            kinds[: self.place_dim] = torch.arange(self.width).repeat(spec.n_agents - 1)
+        elif blocks:
+            kinds[torch.tensor(blocks)] = torch.arange(self.width)
+        # Which of an agent's features every encoded column is, -1: of no agent.
+        self.register_buffer("kinds", kinds, persistent=False)
+        self.kinds: Tensor
         self.register_buffer("_columns", torch.tensor(rows), persistent=False)
         self.register_buffer(
             "_blocks",

@@ -52,14 +52,20 @@ class PriorVAE(nn.Module):
         return out
 
     def loss(
-        self, state: Tensor, kl_weight: float, generator: torch.Generator
+        self,
+        state: Tensor,
+        kl_weight: float,
+        generator: torch.Generator,
+        variance: Tensor | None = None,
     ) -> Mapping[str, Tensor]:
-        """Reconstruction (mean square) + weight · KL to N(0, 1)."""
+        """Reconstruction (mean square, as shares of `variance` where it is given, [C]) + weight ·
+        KL to N(0, 1)."""
         mean, log_var = self.encode(state)
         decoded = self.decode(sample_gaussian(mean, log_var, generator))
         zeros = torch.zeros_like(mean)
         kl = gaussian_kl(mean, log_var, zeros, zeros).mean()
-        recon = (decoded - state).square().mean()
+        error = (decoded - state).square()
+        recon = (error if variance is None else error / variance).mean()
         return {"am_loss": recon + kl_weight * kl, "prior_recon": recon, "prior_kl": kl}
 
 

@@ -1,0 +1,247 @@
+"""A sweep on three nodes that loses a worker and a node, and ends as if nothing had happened.
+
+    pip install 'omg-marl[ray]'
+    python examples/sweep_on_a_small_cluster.py            # a few minutes on two cores
+
+Ray makes the three nodes on this machine. `omg sweep` trains eight short runs on them. In between
+one worker is killed and one node is removed. Then all eight runs are trained again, alone and
+without Ray, and their weights are compared bit by bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import omg
+from omg.integrations.ray.cluster import load_ray
+from omg.studies.sweep.marks import read_mark
+
+SETTINGS: dict[str, Any] = {
+    "env_args": {"key": "Foraging-5x5-2p-1f-v3"},
+    "batch_size_run": 4,
+    "batch_size": 8,
+    "test_interval": 1000,
+    "test_nepisode": 4,
+    "resume_interval": 500,
+    "use_sacred": False,
+    "use_tensorboard": False,
+}
+RATES = (0.0005, 0.002)
+PATIENCE = 600.0
+
+
+def small_cluster(nodes: int, folder: Path) -> Any:
+    """A head and more nodes, a core each; the sockets lie in `folder`."""
+    load_ray()
+    from ray.cluster_utils import Cluster
+
+    common = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+    head = {**common, "temp_dir": str(folder)}
+    cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
+    for _ in range(nodes - 1):
+        cluster.add_node(**common)
+    return cluster
+
+
+def start_sweep(out: Path, *words: str, runs: int, steps: int) -> subprocess.Popen[bytes]:
+    """`omg sweep` as a process of its own: `runs` runs, two learning rates."""
+    command = [sys.executable, "-m", "omg", "sweep", "--config=iql", "--env-config=foraging"]
+    command += [f"lr=grid:{','.join(map(str, RATES))}", f"--seeds=1:{runs // len(RATES)}"]
+    command += [f"--t_max={steps}", f"--out={out}", *_words(SETTINGS), *words]
+    return subprocess.Popen(command, start_new_session=True)
+
+
+def _words(settings: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from _words(value, f"{prefix}{key}.")
+        else:
+            yield f"--{prefix}{key}={value}"
+
+
+def training(out: Path) -> dict[str, int]:
+    """The processes that train now, by the name of their run."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        line = " ".join(words)
+        if "omg.integrations.ray.child" in line and f"{out}/runs" in line:
+            named = re.search(rf"run_name=(\S+)|--resume={re.escape(str(out))}/runs/(\S+)", line)
+            if named:
+                found[named[1] or named[2]] = int(folder.name)
+    return found
+
+
+def parent_of(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(re.search(r"PPid:\s+(\d+)", status)[1])  # type: ignore[index]
+
+
+def wait_for(what: str, done: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Wait while the sweep runs."""
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"FAILED: {what} did not happen")
+        time.sleep(0.05)
+
+
+def begun(out: Path, name: str) -> bool:
+    """Whether a run has a state that can be lost, and has not ended."""
+    states = out / "runs" / name / "resume"
+    return states.is_dir() and any(states.iterdir()) and not read_mark(out, name).get("status")
+
+
+def kill_a_worker(out: Path, process: subprocess.Popen[bytes]) -> str:
+    """SIGKILL the Ray worker of a run that is under way; the run."""
+    chosen: list[tuple[str, int]] = []
+
+    def ready() -> bool:
+        chosen[:] = [(name, pid) for name, pid in training(out).items() if begun(out, name)]
+        return bool(chosen)
+
+    wait_for("a run under way", ready, process)
+    name, pid = chosen[0]
+    os.kill(parent_of(pid), signal.SIGKILL)
+    return name
+
+
+def remove_a_node(cluster: Any, out: Path, process: subprocess.Popen[bytes], spared: str) -> str:
+    """Remove a node (not the head) on which a run is under way; the run."""
+    chosen: list[tuple[str, Any]] = []
+
+    def ready() -> bool:
+        nodes = {raylet_of(node): node for node in cluster.worker_nodes}
+        chosen.clear()
+        for name, pid in training(out).items():
+            try:
+                raylet = parent_of(parent_of(pid))
+            except OSError:
+                continue
+            if raylet in nodes and name != spared and begun(out, name):
+                chosen.append((name, nodes[raylet]))
+        return bool(chosen)
+
+    wait_for("a run on another node", ready, process)
+    name, node = chosen[0]
+    cluster.remove_node(node, allow_graceful=False)
+    return name
+
+
+def raylet_of(node: Any) -> int:
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def differences(out: Path, alone: Path, *, steps: int, runs: int) -> list[str]:
+    """Train every run again without Ray; the names of those whose weights differ in any bit."""
+    different = []
+    for number, rate in enumerate(RATES):
+        for seed in range(1, runs // len(RATES) + 1):
+            name = f"{number:03d}-s{seed}"
+            lies = {"local_results_path": str(alone), "run_name": name, "quiet": True}
+            omg.train("iql", "foraging", lr=rate, seed=seed, t_max=steps, **SETTINGS, **lies)
+            if not same_weights(out / "runs" / name, alone / name):
+                different.append(name)
+    return different
+
+
+def same_weights(mine: Path, theirs: Path) -> bool:
+    """Whether two runs ended with the same weights and optimiser states, bit by bit."""
+    files = sorted(path.name for path in (theirs / "models" / "last").glob("*.th"))
+    pairs = [(_load(mine, name), _load(theirs, name)) for name in files]
+    return bool(files) and all(_equal(a, b) for a, b in pairs)
+
+
+def _load(run: Path, name: str) -> Any:
+    return torch.load(run / "models" / "last" / name, weights_only=True)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    return bool(a == b)
+
+
+def sessions(out: Path, name: str) -> int:
+    """How often a run was begun or continued; one that starts again begins to count again."""
+    content = json.loads((out / "runs" / name / "run.json").read_text(encoding="utf-8"))
+    return len(content["sessions"])
+
+
+def play(folder: Path, *, nodes: int, runs: int, steps: int) -> list[str]:
+    """The whole story; what went wrong."""
+    out, problems, lost = folder / "sweep", [], []
+    sockets = Path(tempfile.mkdtemp(prefix="omg-ray-example-", dir="/tmp"))
+    cluster = small_cluster(nodes, sockets)
+    process = None
+    try:
+        process = start_sweep(out, f"--address={cluster.address}", runs=runs, steps=steps)
+        lost.append(kill_a_worker(out, process))
+        print(f"        the worker of {lost[0]} is killed", flush=True)
+        lost.append(remove_a_node(cluster, out, process, lost[0]))
+        print(f"        the node of {lost[1]} is removed", flush=True)
+        if process.wait(PATIENCE) != 0:
+            problems.append(f"omg sweep ended with exit code {process.returncode}")
+    finally:
+        if process is not None and process.poll() is None:
+            process.kill()
+        cluster.shutdown()
+        shutil.rmtree(sockets, ignore_errors=True)
+    names = [f"{n:03d}-s{s}" for n in range(len(RATES)) for s in range(1, runs // len(RATES) + 1)]
+    undone = [name for name in names if read_mark(out, name).get("status") != "finished"]
+    if undone:
+        return [*problems, f"not finished: {', '.join(undone)}"]
+    anew = [name for name in lost if sessions(out, name) < 2]
+    if anew:
+        problems.append(f"started again instead of continued: {', '.join(anew)}")
+    print(f"All {runs} runs are finished; now each of them alone, without Ray", flush=True)
+    different = differences(out, folder / "alone", steps=steps, runs=runs)
+    if different:
+        problems.append(f"weights differ from the run made alone: {', '.join(different)}")
+    return problems
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=8, help="an even number")
+    parser.add_argument("--steps", type=int, default=6000, help="of each run")
+    parser.add_argument("--keep", default="", help="a new folder to keep the runs in")
+    words = parser.parse_args()
+    folder = Path(words.keep or tempfile.mkdtemp(prefix="omg-small-cluster-")).absolute()
+    try:
+        problems = play(folder, nodes=words.nodes, runs=words.runs, steps=words.steps)
+    finally:
+        if not words.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    if problems:
+        raise SystemExit(f"FAILED: {'; '.join(problems)}")
+    print(
+        f"PASSED: {words.runs} runs over {words.nodes} nodes; one worker killed, one node removed; "
+        "all weights equal those of the runs made alone, bit by bit"
+    )
+
+
+if __name__ == "__main__":
+    main()
