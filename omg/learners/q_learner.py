@@ -196,6 +196,7 @@ class QLearner(PolicyLearner):
         kind, mixer, target = type(self), self.mixer, self._target_mixer
         if (
             not (isinstance(mixer, QMixer) and isinstance(target, QMixer))
+            or not (mixer.usual and target.usual)
             or lesson.ahead is not None
             or kind.targets is not QLearner.targets
             or kind.fit is not QLearner.fit

@@ -200,7 +200,9 @@ class RNNAgent(AgentNetwork):
 
     def fit_packed(self, inputs_PI: Tensor, sizes: Tensor, loss: BlockLoss) -> GivenLoss | None:
         """The loss of the outputs of `unroll_packed` from zero states, with its gradients in the
-        same call; None where the kernel does not take this."""
+        same call; None where the kernel does not take this, or a subclass unrolls otherwise."""
+        if type(self).unroll_packed is not RNNAgent.unroll_packed:
+            return None
         return self.rnn.fit_between(self.fc1, self.fc2.as_one_layer(), inputs_PI, sizes, loss)
 
 
