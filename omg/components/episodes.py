@@ -163,7 +163,8 @@ class EpisodeBatch:
     """Episodes as tensors [B, T, …] (constants [B, …]) with a `filled` mask [B, T].
 
     Reading `batch["obs"]` gives the field's working dtype. Slices (`batch[2:5, :10]`) are views
-    that cannot be written through; a list or tensor of indices copies.
+    that cannot be written through; a list or tensor of indices copies. `numbers` [B] tell the
+    episodes of a replay buffer apart: no two episodes of a process have the same one.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class EpisodeBatch:
         self.max_seq_length = max_seq_length
         self.device = torch.device(device)
         self.writable = True
+        self.numbers: IntArray | None = None
         self._data: dict[str, Tensor] = {}
         for name, spec in scheme.fields.items():
             lead = (batch_size,) if spec.episode_const else (batch_size, max_seq_length)
@@ -192,7 +194,7 @@ class EpisodeBatch:
         batch.scheme = scheme
         batch.batch_size, batch.max_seq_length = int(filled.shape[0]), int(filled.shape[1])
         batch.device = filled.device
-        batch.writable = True
+        batch.writable, batch.numbers = True, None
         batch._data = dict(data)
         batch.filled = filled
         return batch
