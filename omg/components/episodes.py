@@ -230,11 +230,19 @@ class EpisodeBatch:
         copied = not isinstance(rows, slice)
         if copied:
             rows = torch.as_tensor(rows, device=self.device)
+        # Numbers of rows cost half as much by index_select; it takes no negative ones and no mask.
+        listed = copied and rows.dtype == torch.int64 and rows.ndim == 1
+        rows = torch.where(rows < 0, rows + self.batch_size, rows) if listed else rows
+
+        def taken(value: Tensor) -> Tensor:
+            return value.index_select(0, rows) if listed else value[rows]
+
         data = {
-            name: value[rows] if self.scheme.fields[name].episode_const else value[:, steps][rows]
+            name: taken(value if self.scheme.fields[name].episode_const else value[:, steps])
             for name, value in self._data.items()
         }
-        part = EpisodeBatch.from_data(self.scheme, data, self.filled[:, steps][rows].clone())
+        filled = taken(self.filled[:, steps])
+        part = EpisodeBatch.from_data(self.scheme, data, filled if listed else filled.clone())
         part.writable = copied
         return part
 
