@@ -128,8 +128,9 @@ class RNNAgent(AgentNetwork):
         kernel = self._kernel(features_REF)
         if kernel is None:
             return super().variants(inputs_RI, features_REF, carry, seats)
-        own = nn.functional.linear(features_REF, self.fc1.weight[:, inputs_RI.shape[-1] :])
-        return self._variants(kernel, inputs_RI, own, carry)
+        count, kinds, _ = features_REF.shape
+        places = torch.arange(count * kinds).view(count, kinds)
+        return self._variants(kernel, inputs_RI, features_REF.flatten(0, 1), places, carry)
 
     def variants_of(
         self,
@@ -142,19 +143,25 @@ class RNNAgent(AgentNetwork):
         kernel = self._kernel(table_PF)
         if kernel is None:
             return super().variants_of(inputs_RI, table_PF, places_RE, carry, seats)
-        each = nn.functional.linear(table_PF, self.fc1.weight[:, inputs_RI.shape[-1] :])
-        own = each.index_select(0, places_RE.flatten()).view(*places_RE.shape, -1)
-        return self._variants(kernel, inputs_RI, own, carry)
+        return self._variants(kernel, inputs_RI, table_PF, places_RE, carry)
 
     def _variants(
-        self, kernel: StackedKernel, inputs_RI: Tensor, own_REH: Tensor, carry: Tensor
+        self,
+        kernel: StackedKernel,
+        inputs_RI: Tensor,
+        table_PF: Tensor,
+        places_RE: Tensor,
+        carry: Tensor,
     ) -> Tensor:
-        """Outputs where the features' part of fc1 is known."""
-        weight = self.fc1.weight[:, : inputs_RI.shape[-1]]
-        shared = nn.functional.linear(inputs_RI, weight, self.fc1.bias)
+        """`variants_of`, with the features' part of fc1 made once for every row of the table."""
+        plain, features = self.fc1.weight.tensor_split((inputs_RI.shape[-1],), 1)
+        shared = nn.functional.linear(inputs_RI, plain, self.fc1.bias)
+        own = nn.functional.linear(table_PF, features)
         product = nn.functional.linear(carry, self.rnn.weight_hh)
         packed = self._packed_weights(kernel)
-        return kernel.variants(packed, shared, own_REH, product, carry, self.fc2.out_features)
+        return kernel.variants(
+            packed, shared, own, places_RE, product, carry, self.fc2.out_features
+        )
 
     def _kernel(self, inputs: Tensor) -> StackedKernel | None:
         """The compiled kernel, where no gradient is wanted and it takes such inputs."""
