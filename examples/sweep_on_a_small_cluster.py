@@ -109,40 +109,44 @@ def begun(out: Path, name: str) -> bool:
     return states.is_dir() and any(states.iterdir()) and not read_mark(out, name).get("status")
 
 
-def kill_a_worker(out: Path, process: subprocess.Popen[bytes]) -> str:
-    """SIGKILL the Ray worker of a run that is under way; the run."""
-    chosen: list[tuple[str, int]] = []
+def hold_two(
+    cluster: Any, out: Path, process: subprocess.Popen[bytes]
+) -> tuple[tuple[str, int], tuple[str, int, Any]]:
+    """Two runs that are under way, the second not on the head: name, process, node. Both are
+    stopped, or a fast machine would end them before they are lost."""
+    held: dict[str, int] = {}
+    nodes = {raylet_of(node): node for node in cluster.worker_nodes}
+
+    def raylet(pid: int) -> int:
+        return parent_of(parent_of(pid))
 
     def ready() -> bool:
-        chosen[:] = [(name, pid) for name, pid in training(out).items() if begun(out, name)]
-        return bool(chosen)
-
-    wait_for("a run under way", ready, process)
-    name, pid = chosen[0]
-    os.kill(parent_of(pid), signal.SIGKILL)
-    return name
-
-
-def remove_a_node(cluster: Any, out: Path, process: subprocess.Popen[bytes], spared: str) -> str:
-    """Remove a node (not the head) on which a run is under way; the run."""
-    chosen: list[tuple[str, Any]] = []
-
-    def ready() -> bool:
-        nodes = {raylet_of(node): node for node in cluster.worker_nodes}
-        chosen.clear()
         for name, pid in training(out).items():
-            try:
-                raylet = parent_of(parent_of(pid))
-            except OSError:
-                continue
-            if raylet in nodes and name != spared and begun(out, name):
-                chosen.append((name, nodes[raylet]))
-        return bool(chosen)
+            if name not in held and begun(out, name):
+                os.kill(pid, signal.SIGSTOP)
+                held[name] = pid
+        return len(held) > 1 and any(raylet(pid) in nodes for pid in held.values())
 
-    wait_for("a run on another node", ready, process)
-    name, node = chosen[0]
+    wait_for("a run on each of two nodes", ready, process)
+    far = next(name for name, pid in held.items() if raylet(pid) in nodes)
+    near = next(name for name in held if name != far)
+    for name in held.keys() - {near, far}:
+        os.kill(held[name], signal.SIGCONT)
+    return (near, held[near]), (far, held[far], nodes[raylet(held[far])])
+
+
+def lose_two(cluster: Any, out: Path, process: subprocess.Popen[bytes]) -> list[str]:
+    """Kill the Ray worker of one run, and remove the node of another; the two runs."""
+    (near, pid), (far, far_pid, node) = hold_two(cluster, out, process)
+    os.kill(parent_of(pid), signal.SIGKILL)
+    os.kill(pid, signal.SIGCONT)  # it finds its worker gone, and ends
+    print(f"        the worker of {near} is killed", flush=True)
+    held = {pid, far_pid}
+    wait_for("work after it", lambda: bool({*training(out).values()} - held), process)
     cluster.remove_node(node, allow_graceful=False)
-    return name
+    os.kill(far_pid, signal.SIGKILL)  # a machine that is lost takes all of its processes along
+    print(f"        the node of {far} is removed", flush=True)
+    return [near, far]
 
 
 def raylet_of(node: Any) -> int:
@@ -191,16 +195,13 @@ def sessions(out: Path, name: str) -> int:
 
 def play(folder: Path, *, nodes: int, runs: int, steps: int) -> list[str]:
     """The whole story; what went wrong."""
-    out, problems, lost = folder / "sweep", [], []
+    out, problems, lost = folder / "sweep", list[str](), list[str]()
     sockets = Path(tempfile.mkdtemp(prefix="omg-ray-example-", dir="/tmp"))
     cluster = small_cluster(nodes, sockets)
     process = None
     try:
         process = start_sweep(out, f"--address={cluster.address}", runs=runs, steps=steps)
-        lost.append(kill_a_worker(out, process))
-        print(f"        the worker of {lost[0]} is killed", flush=True)
-        lost.append(remove_a_node(cluster, out, process, lost[0]))
-        print(f"        the node of {lost[1]} is removed", flush=True)
+        lost += lose_two(cluster, out, process)
         if process.wait(PATIENCE) != 0:
             problems.append(f"omg sweep ended with exit code {process.returncode}")
     finally:
@@ -212,9 +213,9 @@ def play(folder: Path, *, nodes: int, runs: int, steps: int) -> list[str]:
     undone = [name for name in names if read_mark(out, name).get("status") != "finished"]
     if undone:
         return [*problems, f"not finished: {', '.join(undone)}"]
-    anew = [name for name in lost if sessions(out, name) < 2]
-    if anew:
-        problems.append(f"started again instead of continued: {', '.join(anew)}")
+    again = [name for name in lost if sessions(out, name) < 2]
+    if again:
+        problems.append(f"started again instead of continued: {', '.join(again)}")
     print(f"All {runs} runs are finished; now each of them alone, without Ray", flush=True)
     different = differences(out, folder / "alone", steps=steps, runs=runs)
     if different:

@@ -120,7 +120,7 @@ def test_a_sweep_that_is_interrupted_and_killed_loses_nothing_and_does_nothing_t
 
 def test_a_worker_and_a_node_die_and_all_runs_equal_those_made_alone(tmp_path: Path) -> None:
     """A smaller one of examples/sweep_on_a_small_cluster.py."""
-    assert play(tmp_path, nodes=2, runs=4, steps=2000) == []
+    assert play(tmp_path, nodes=2, runs=4, steps=3000) == []
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import torch
 
 import omg
 from omg.cli.train import train
+from omg.compiled import use_kernels
 from omg.components.action_selectors import Multinomial
 from omg.components.episodes import EpisodeBatch
 from omg.components.seeding import SeedTree
@@ -312,12 +313,31 @@ def test_the_mixers_see_the_state_times_its_scale(scale_inputs: bool, scale: flo
     for name, mixer in (("now", learner.mixer), ("next", learner._target_mixer)):
         assert mixer is not None
         mixer.register_forward_hook(lambda _, args, out, name=name: seen.update({name: args[1]}))
-    learner.train(batch, Progress(0, 0, 0))
+    use_kernels(False)  # one call into C does not show what the mixer is given
+    try:
+        learner.train(batch, Progress(0, 0, 0))
+    finally:
+        use_kernels(True)
     packing = Packing.of(batch.filled, batch["terminated"])
     for name, slots in (("now", packing.now), ("next", packing.next)):
         by_hand = batch["state"][packing.episode[slots], packing.time[slots]] * scale
         assert by_hand.any()
         torch.testing.assert_close(seen[name], by_hand)
+
+
+@pytest.mark.parametrize("scale_inputs", [True, False])
+def test_the_kernel_mixes_by_the_same_states(scale_inputs: bool) -> None:
+    spec, batch = replace(mdps.SPEC, state_scale=0.25, obs_scale=0.5), some_episodes()
+    losses = []
+    for on in (True, False):
+        _, learner = made(f"--scale_inputs={scale_inputs}", spec=spec)
+        use_kernels(on)
+        try:
+            losses.append(learner.train(batch, Progress(0, 0, 0))["loss"])
+        finally:
+            use_kernels(True)
+    torch.testing.assert_close(*losses)
+    assert losses[0] > 0
 
 
 @pytest.mark.parametrize(
