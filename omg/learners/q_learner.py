@@ -197,6 +197,7 @@ class QLearner(PolicyLearner):
         kind, mixer, target = type(self), self.mixer, self._target_mixer
         if (
             not (isinstance(mixer, QMixer) and isinstance(target, QMixer))
+            or not (mixer.usual and target.usual)
             or lesson.ahead is not None
             or self._config.q_lambda  # the kernel looks one step ahead
             or kind.targets is not QLearner.targets
