@@ -128,6 +128,7 @@ def line_chart(
     hover = {
         "x": [frame.x_low, frame.x_high],
         "y": [frame.y_low, frame.y_high],
+        "ticks": y_ticks,
         "unit": "steps" if x_label == "environment steps" else x_label,
         "title": title,
         "series": [

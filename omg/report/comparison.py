@@ -114,7 +114,6 @@ def _table(data: SideBySide, rows: Sequence[dict[str, dict[str, Interval]]]) -> 
         lines,
         caption="Results of all studies",
         numeric=range(1, len(head) + 1),
-        wrap=range(1, len(head) + 1),
     )
     caption = (
         "Mean of every method in every study, with a 95 % t interval over seeds, or each seed "

@@ -69,14 +69,15 @@ const curvePlot = (plot) => {
   // --- drawing again ------------------------------------------------------------------------
   const inView = (steps) => steps.flatMap((step, i) =>
     (step >= view[0] && step <= view[1] ? [i] : []));
+  // The ends of the y axis and its ticks; never outside of what the whole curve needs.
   const heights = () => {
-    if (!zoomed()) return niceTicks(...data.y).filter((t) => t >= data.y[0] && t <= data.y[1]);
     const values = shown.filter((s) => !off(s.slot)).flatMap((s) => inView(s.steps).flatMap(
       (i) => [s.mean, s.low, s.high, ...s.each].filter(Boolean).map((row) => row[i])));
-    if (!values.length) return niceTicks(...data.y);
+    if (!zoomed() || !values.length) return { low: data.y[0], high: data.y[1], ticks: data.ticks };
     const ticks = niceTicks(Math.min(...values), Math.max(...values));
-    const inside = ticks.filter((t) => t >= data.y[0] && t <= data.y[1]);
-    return inside.length > 1 ? inside : ticks;
+    const low = Math.max(ticks[0], data.y[0]);
+    const high = Math.min(ticks.at(-1), data.y[1]);
+    return { low, high, ticks: ticks.filter((t) => t >= low && t <= high) };
   };
   const draw = () => {
     hide();
@@ -87,8 +88,7 @@ const curvePlot = (plot) => {
       }
       return;
     }
-    const ticks = heights();
-    const [low, high] = [ticks[0], ticks.at(-1)];
+    const { low, high, ticks } = heights();
     const y = (value) => 1 - (value - low) / (high - low);
     picture.replaceChildren(...original.filter((node) => ["title", "desc"].includes(node.nodeName)));
     for (const tick of ticks) {

@@ -199,7 +199,7 @@ def _means(data: ReportData, rows: Sequence[Summary], lineup: str) -> Html | Non
                 *(row.method, data.slot(row.method), row.mean, row.mean_low, row.mean_high),
                 each=row.seeds if row.mean_low is None else (),
             )
-            for row in sorted(chosen, key=lambda r: data.slot(r.method))
+            for row in sorted(chosen, key=lambda r: data.methods.index(r.method))
             if row.split == split and row.mean is not None
         ]
         for split in splits_of(row.split for row in chosen)
