@@ -19,7 +19,7 @@ from omg.evaluation.curves import band, read_curve
 from omg.experiment.output import read_metrics
 
 ALGORITHMS = ("vdn", "qmix")
-STEPS = {"3m": 150_000, "8m": 300_000, "2s3z": 400_000, "3s_vs_5z": 400_000, "5m_vs_6m": 400_000}
+STEPS = {"3m": 150_000, "8m": 500_000, "2s3z": 400_000, "3s_vs_5z": 400_000, "5m_vs_6m": 400_000}
 # PyMARL's, but for: Adam, λ-returns, and one update per two episodes of 32 copies.
 WORDS = (
     *("--env-config=battle", "--use_sacred=False", "--use_tensorboard=False", "--quiet"),

@@ -30,6 +30,9 @@ EXTRAS = {
     "pymongo": "mongo",
     "ray": "rllib",
     "optuna": "optuna",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
     "jax": "smax",
     "jaxmarl": "smax",
 }

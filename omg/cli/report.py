@@ -26,7 +26,8 @@ def report(
     studies = f"{len(data.studies)} studies, " if isinstance(data, SideBySide) else ""
     typer.echo(
         f"Wrote {out} ({out.stat().st_size / 1024:,.0f} KiB): {studies}"
-        f"{len(data.methods)} methods, {len(data.agents)} runs, {len(data.replays)} replays"
+        f"{len(data.methods)} methods, {len(data.agents)} runs, "
+        f"{len(data.replays) + len(data.films)} replays"
     )
 
 

@@ -89,6 +89,10 @@ class SideBySide:
         return tuple(replay for study in self.studies for replay in study.replays)
 
     @property
+    def films(self) -> tuple[tuple[str, str], ...]:
+        return tuple(film for study in self.studies for film in study.films)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         named = zip(self.names, self.studies, strict=True)
         return tuple(f"{name}: {words}" for name, study in named for words in study.notes)

@@ -79,10 +79,12 @@ const tablePicture = (table, title) => {
     if (cell.matches("td[style]")) {
       add(picture, "rect", { ...spot, fill: plainColour(style.backgroundColor) });
     }
-    const left = cell.matches("th") && style.textAlign !== "center";
+    const upright = style.writingMode !== "horizontal-tb";
+    const left = cell.matches("th") && style.textAlign !== "center" && !upright;
+    const [right, down] = [left ? x : x + place.width / 2, y + place.height / 2];
     add(picture, "text", {
-      x: left ? x : x + place.width / 2, y: y + place.height / 2, dy: ".34em",
-      "text-anchor": left ? "start" : "middle", fill: style.color,
+      x: right, y: down, dy: ".34em", "text-anchor": left ? "start" : "middle",
+      ...(upright && { transform: `rotate(-90 ${right} ${down})` }), fill: style.color,
       "font-size": parseFloat(style.fontSize), "font-weight": style.fontWeight,
     }, cell.textContent);
   }

@@ -31,6 +31,8 @@ def refused(code: int, told: str, *parts: str) -> None:
     [
         (("map_name=8mm",), ("no map called '8mm'", "Nearest: 8m")),
         (("map_name=8",), ("no map called '8'", "Nearest: 8m")),
+        (("map_name=mmm",), ("no map called 'mmm'", "Nearest: MMM, MMM2.")),
+        (("map_name=foo",), ("no map called 'foo'. Choose one of: 3m, 8m",)),
         (("map_name=",), ("no map called ''", "Choose one of: 3m, 8m")),
         (("difficulty=B",), ("difficulty='B' is not possible", "1, 2, 3")),
         (("difficulty=[1]",), ("'difficulty' is [1]", "valid string")),
@@ -55,6 +57,24 @@ def test_bad_arguments_of_a_battle_are_refused(
 ) -> None:
     typed = ["--config=iql", *BASE, f"--local_results_path={tmp_path}", "with"]
     code = omg.cli.train.main([*typed, *(f"env_args.{word}" for word in words)])
+    refused(code, capsys.readouterr().err, *parts)
+    assert not list(tmp_path.iterdir()), "a refused run leaves a folder"
+
+
+@pytest.mark.parametrize(
+    ("words", "one"),
+    [
+        (("--config=qmix", "--env-config=battle_both"), "ally"),
+        (("--config=coma", "--env-config=battle", "--env_args.enemies=seats"), "ally"),
+        (("--config=vdn", "--env-config=predator_prey"), "predator"),
+        (("--config=iql", "--env-config=battle_both", "--common_reward=True"), "ally"),
+    ],
+)
+def test_opponents_do_not_learn_the_sum_of_their_rewards(
+    words: tuple[str, ...], one: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = omg.cli.train.main([*BASE[1:], *words, f"--local_results_path={tmp_path}"])
+    parts = (f"adds up the rewards of {one} and ", f"--learning_role={one}", "--config=iql")
     refused(code, capsys.readouterr().err, *parts)
     assert not list(tmp_path.iterdir()), "a refused run leaves a folder"
 
