@@ -19,6 +19,9 @@ from omg.envs.battle.frames import with_ghosts
 from omg.envs.battle.maps import SIDE
 from omg.envs.battle.render import BattlePictures
 from omg.envs.contract import BatchedEnv
+from omg.envs.foraging.env import ForagingEnv
+from omg.envs.goal_grid.env import GridEnv
+from omg.envs.particles.env import ParticleEnv
 from omg.envs.registry import make_batched
 from omg.evaluation.agent_runs import AgentRun, SeatedAgent, completed, slug
 from omg.evaluation.crossplay import CPU
@@ -63,7 +66,7 @@ def write_subgoal_replays(
     written: list[Path] = []
     with SeatedAgent(agent, pool, members[:1], episodes=1, seed=seed, device=device) as seated:
         env = make_batched(agent.config.env, seated.config.env_args, n_copies=count)
-        assert isinstance(env, Playable | BattleEnv)
+        assert isinstance(env, ForagingEnv | GridEnv | ParticleEnv | BattleEnv)
         for first, member in enumerate(members[:count]):
             for number, episode in _played(seated, member, env).items():
                 if number % len(members) != first:

@@ -109,7 +109,7 @@ def collect_all(
     """One study from all sources; several beside each other where at least two are studies."""
     folders = list({source.resolve(): source for source in sources}.values())
     if sum(is_study(source) for source in folders) < 2:
-        return collect(sources, title=title, metric=metric)
+        return collect(folders, title=title, metric=metric)
     studies = []
     for source in folders:
         try:

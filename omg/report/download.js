@@ -82,11 +82,17 @@ const tablePicture = (table, title) => {
     const upright = style.writingMode !== "horizontal-tb";
     const left = cell.matches("th") && style.textAlign !== "center" && !upright;
     const [right, down] = [left ? x : x + place.width / 2, y + place.height / 2];
-    add(picture, "text", {
-      x: right, y: down, dy: ".34em", "text-anchor": left ? "start" : "middle",
-      ...(upright && { transform: `rotate(-90 ${right} ${down})` }), fill: style.color,
-      "font-size": parseFloat(style.fontSize), "font-weight": style.fontWeight,
-    }, cell.textContent);
+    const size = parseFloat(style.fontSize);
+    const narrow = !left && !upright && 0.6 * size * cell.textContent.length > place.width;
+    const lines = narrow ? cell.textContent.split(" ") : [cell.textContent];
+    const words = add(picture, "text", {
+      "text-anchor": left ? "start" : "middle", fill: style.color, "font-size": size,
+      "font-weight": style.fontWeight,
+      ...(upright && { transform: `rotate(-90 ${right} ${down})` }),
+    });
+    lines.forEach((line, i) => add(words, "tspan", {
+      x: right, y: down + size * (0.34 + 1.1 * (i - (lines.length - 1) / 2)),
+    }, line));
   }
   return picture;
 };

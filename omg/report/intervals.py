@@ -70,7 +70,7 @@ def interval_plot(
         strong = " strong" if row.strong else ""
         marks += [
             # Lines of the grid end where words stand: nothing is struck through.
-            el("rect", x="-6", y=pitch * i + 1, width="104%", height=16 * above + 5, class_="gap"),
+            el("rect", x="-6", y=pitch * i - 2, width="104%", height=16 * above + 11, class_="gap"),
             text(row.label, "0", pitch * i + 18, anchor="start", class_=f"row-label{strong}"),
             text(
                 row.words(places, sign=zero),

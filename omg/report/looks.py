@@ -1,7 +1,7 @@
 """What a method looks like: its colour and dashes say what kind of agent it is, on every chart.
 
 A look is one number: the colour (0 to 15) plus 16 times the dashes. Two methods of a page never
-share a look as long as there are fewer than sixty.
+share a look as long as there are no more than thirty.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ Kind: TypeAlias = Literal["subgoals", "model", "none", "told"]
 COLOURS = 16
 SOLID, DASHED, DOTTED, MIXED = range(4)
 PLAIN = tuple(range(8))  # colours where the kind says nothing
+PRIOR_COLOUR = 14  # the first colour of priors, which belong to no method
 _FAMILIES: Mapping[Kind, tuple[tuple[int, ...], int]] = {
     "subgoals": ((0, 8, 5, 9), SOLID),  # blues
     "model": ((1, 2, 3, 4, 7), SOLID),  # warm and green
@@ -58,10 +59,11 @@ def looks_of(kinds: Mapping[str, Kind]) -> dict[str, int]:
 
 
 def _candidates(kind: Kind) -> Iterator[int]:
-    """The kind's colours with its dashes, then with others."""
+    """The kind's colours with its dashes, then with others, then anything."""
     colours, dashes = _FAMILIES[kind]
     for style in (dashes, *(d for d in (MIXED, DOTTED, DASHED, SOLID) if d != dashes)):
         yield from (colour + COLOURS * style for colour in colours)
+    yield from (look for look in range(4 * COLOURS) if look % COLOURS < PRIOR_COLOUR)
 
 
 def explained_looks(kinds: Mapping[str, Kind]) -> str:

@@ -32,12 +32,11 @@ from omg.report.html import (
     table,
     tabs,
 )
-from omg.report.looks import COLOURS, Kind, explained_looks
+from omg.report.looks import COLOURS, PRIOR_COLOUR, Kind, explained_looks
 from omg.report.metrics import COLLAPSE, LOSSES, PRIORS, Metric, tested_metrics
 from omg.report.runs import RunRecord, final_accuracy
 
 MAX_TABS = 9
-_PRIOR_LOOK = 14  # a colour of their own: a prior belongs to no method
 
 
 def curves_section(data: ReportData) -> Html:
@@ -198,7 +197,7 @@ def _priors(data: ReportData) -> Html | None:
     groups: dict[str, list[RunRecord]] = {}
     for run in data.priors:
         groups.setdefault(run.method, []).append(run)
-    looks = [_PRIOR_LOOK + i % 2 + COLOURS * (i // 2 % 4) for i in range(len(groups))]
+    looks = [PRIOR_COLOUR + i % 2 + COLOURS * (i // 2 % 4) for i in range(len(groups))]
     charts = []
     for metric in PRIORS:
         found = [
