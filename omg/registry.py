@@ -30,6 +30,7 @@ EXTRAS = {
     "pymongo": "mongo",
     "ray": "rllib",
     "optuna": "optuna",
+    "wandb": "wandb",
     "onnx": "export",
     "onnxscript": "export",
     "onnxruntime": "export",

@@ -169,6 +169,11 @@ class RunSection(Section):
     learner_log_interval: Count
 
     use_tensorboard: Annotated[bool, RECORD]
+    use_csv: Annotated[bool, RECORD]
+    use_wandb: Annotated[bool, RECORD]
+    wandb_project: Annotated[str, RECORD] = Field(min_length=1)
+    wandb_entity: Annotated[str, RECORD]
+    wandb_mode: Annotated[Literal["", "online", "offline"], RECORD]
     use_sacred: Annotated[bool, RECORD]
     mongo_url: Annotated[str, RECORD]
     db_name: Annotated[str, RECORD]

@@ -12,6 +12,7 @@ from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
 from omg.controllers.base import Controller
 from omg.experiment.provenance import source_commit
+from omg.experiment.sinks import check_trackers
 from omg.learners import LEARNERS
 from omg.modules.agents import AGENTS
 from omg.modules.critics import CRITICS
@@ -69,6 +70,7 @@ def _check_effect(config: Config) -> None:
         raise _no_effect(config, "load_step", "says which step of checkpoint_path is loaded")
     if config.mongo_url and not config.use_sacred:
         raise _no_effect(config, "mongo_url", "is where Sacred records to, and use_sacred=false")
+    check_trackers(config)
     if CONTROLLERS[config.mac].models:
         return
     if config.multi_algs and config.team:

@@ -19,9 +19,9 @@ from omg.config.arguments import Arguments, SacredWords
 from omg.config.loader import leaves, masked, merged_files, read_yaml, without_secrets
 from omg.config.schema import ALIASES, Config
 from omg.experiment.checks import DATABASES, shown_flags
-from omg.experiment.output import ScalarSink
 from omg.experiment.provenance import PACKAGES, our_sources, requirements, source_commit, version_of
 from omg.experiment.run import Run, RunResult
+from omg.experiment.sinks import ScalarSink
 from omg.registry import trusted_modules
 from omg.types import OmgError, RunFailedError, user_path
 

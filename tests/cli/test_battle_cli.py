@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import omg.cli.train
 from omg.cli.app import app
+from omg.envs import check
+from omg.opponents.pool import OpponentPool
+
+from ..unit.test_sc2_config import SHAPES
 
 pytestmark = pytest.mark.long
 
@@ -110,6 +117,39 @@ def test_a_team_that_does_not_fill_the_map_is_refused(
     refused(code, capsys.readouterr().err, "does not fit this run", "use the same")
 
 
+def test_a_script_is_added_by_the_name_of_either_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["pool", "add", "P", "--script=kite", "--env=battle_both"]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    (member,) = OpponentPool.open(tmp_path / "P").members()
+    assert member.env == "battle"
+
+
+def test_all_maps_are_checked_and_their_sizes_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(check, "check_batched_env", partial(check.check_batched_env, steps=3))
+    answer = CliRunner().invoke(app, ["envs", "check", "battle", "--all-maps"])
+    assert answer.exit_code == 0, answer.output
+    for name, (agents, _, actions, obs, state, _) in SHAPES.items():
+        sizes = f"{agents} agents, {actions} actions, obs {obs}, state {state}"
+        assert re.search(rf"{name} +\S ok \S {sizes} ", answer.stdout), name
+    assert answer.stdout.count(" ok ") == len(SHAPES) == 23
+
+
+def test_a_map_that_breaks_the_contract_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def checked(factory: Any) -> list[check.CheckResult]:
+        env = factory(n_copies=1, first_copy=0)
+        return [check.CheckResult("sizes", env.spec.name != "2s3z", "too many")]
+
+    monkeypatch.setattr(check, "check_batched_env", checked)
+    answer = CliRunner().invoke(app, ["envs", "check", "battle", "--all-maps"])
+    assert "sizes: too many" in answer.stdout
+    refused(answer.exit_code, answer.stderr, "breaks the contract on: 2s3z.")
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -118,6 +158,8 @@ def test_a_team_that_does_not_fill_the_map_is_refused(
         (("envs", "play", "battle", "--policy=focus_fir"), ("did you mean 'focus_fire'?",)),
         (("envs", "play", "battle", "with", "map_name=8mm"), ("Nearest: 8m",)),
         (("envs", "check", "battle", "with", "map_name=9m"), ("Nearest: 8m",)),
+        (("envs", "check", "battle", "--all-maps", "with", "map_name=8m"), ("map_name names one",)),
+        (("envs", "check", "battle", "--all-maps", "--env_args.map_name=8m"), ("names one",)),
         (("envs", "info", "battle", "with", "map_name=zz"), ("Choose one of: 3m",)),
         (
             ("envs", "play", "battle", "--policy=kite", "with", "obs_instead_of_state=true"),

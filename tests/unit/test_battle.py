@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from omg.envs.battle import BattleEnv
+from omg.envs.battle.maps import BATTLES
 from omg.envs.battle.units import UNITS
 from omg.envs.check import check_batched_env
 from omg.envs.sc2.args import SmacArguments
@@ -481,9 +482,17 @@ def test_a_snapshot_of_another_map_with_as_many_units_is_refused() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("args", [{}, {"map_name": "2s3z", "enemies": "seats"}])
-def test_the_contract_is_kept(args: dict[str, Any]) -> None:
-    for result in check_batched_env(partial(BattleEnv, args={"map_name": "3m", **args}), steps=80):
+@pytest.mark.parametrize("name", BATTLES)
+def test_the_contract_is_kept_on_every_map(name: str) -> None:
+    for result in check_batched_env(partial(BattleEnv, args={"map_name": name}), steps=80):
+        assert result.ok, f"{result.name}: {result.detail}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["2s3z", "MMM2"])
+def test_the_contract_is_kept_with_agents_on_both_sides(name: str) -> None:
+    args = {"map_name": name, "enemies": "seats"}
+    for result in check_batched_env(partial(BattleEnv, args=args), steps=80):
         assert result.ok, f"{result.name}: {result.detail}"
 
 
@@ -521,9 +530,48 @@ def test_or_it_does_nothing_where_that_is_wished() -> None:
     np.testing.assert_array_equal(one.state, two.state)
 
 
-def test_a_wrong_number_of_actions_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"array \(1, 3\) of integers from 0 to 8"):
-        act(make(), STOP, STOP)
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [[STOP, STOP]],
+        [STOP, STOP, STOP],
+        [[1.7, 1.0, 1.0]],
+        [[STOP, STOP, 9]],
+        [[STOP, STOP, -1]],
+        [[True, True, True]],
+        [["1", "1", "1"]],
+    ],
+)
+def test_a_wrong_number_or_kind_of_actions_is_refused(actions: Any) -> None:
+    with pytest.raises(OmgError, match=r"array \(1, 3\) of integers from 0 to 8"):
+        make().step(np.array(actions))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"health": [float("nan"), *[45] * 5]}, "`health` of unit 0 is nan. Choose from 0 to 45"),
+        ({"health": [45, -1, *[45] * 4]}, "`health` of unit 1 is -1"),
+        ({"health": [*[45] * 5, 1e9]}, r"`health` of unit 5 is 1e\+09. Choose from 0 to 45"),
+        ({"health": [45] * 5}, "`health` must have a number for each of 6 units"),
+        ({"health": ["all"] * 6}, "`health` must have a number"),
+        ({"shield": [1, *[0] * 5]}, "`shield` of unit 0 is 1. Choose from 0 to 0"),
+        ({"cooldown": [-1, *[0] * 5]}, "`cooldown` of unit 0 is -1"),
+        ({"step": 60}, "`step` is 60. Choose one from 0 to 59"),
+        ({"copy": 1}, "`copy` is 1. Choose one from 0 to 0"),
+        ({"copy": -1}, "`copy` is -1"),
+        ({"places": [(float("nan"), 4)] * 6}, "`places` must be"),
+        ({"places": [(1, 2), (3,)]}, "`places` must be"),
+    ],
+)
+def test_a_refused_layout_says_why_and_changes_nothing(given: dict[str, Any], words: str) -> None:
+    env = make(enemies="seats")
+    env.set_layout(0, **DUEL, health=[40] * 6)
+    before = env.snapshot()
+    with pytest.raises(OmgError, match=words):
+        env.set_layout(given.pop("copy", 0), **{**FAR_AWAY, "health": [9] * 6, **given})
+    for name, array in env.snapshot().items():
+        np.testing.assert_array_equal(array, before[name])
 
 
 @pytest.mark.parametrize(

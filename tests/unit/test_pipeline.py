@@ -646,7 +646,7 @@ def test_all_steps_run_in_order_and_not_more_than_allowed_at_a_time(
     assert events.index(("started", "agents/d3qn-s1")) < prior  # it needs none
     assert "started   opponents/iql-s1     omg train --config=iql --env-config=foraging" in out
     assert "finished  opponents/iql-s1     test team return 0.25, " in out
-    assert "finished  pool                 3 to train with, " in out
+    assert "finished  pool                 3 seen (to train with), " in out
     assert "left of opponents" in out
     assert go(small) == []
     assert (
