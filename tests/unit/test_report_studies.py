@@ -10,6 +10,7 @@ import pytest
 
 from omg.report import SideBySide, collect, collect_all, render
 from omg.report.html import Html, scoped
+from omg.report.intervals import Interval, interval_plot
 from omg.report.looks import explained_looks, kind_of, look_class, looks_of, nth_look
 from omg.types import OmgError
 
@@ -45,6 +46,29 @@ def test_where_all_are_of_one_kind_the_looks_are_plain() -> None:
     assert [look_class(look) for look in looks_of(kinds).values()] == ["c0", "c1", "c2"]
     assert explained_looks(kinds) == ""
     assert look_class(nth_look(9)) == "c1 d1"
+
+
+# --- words and lines -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["A", "a long name − another long name, lr=0.001"])
+def test_no_line_of_the_grid_strikes_through_words(label: str) -> None:
+    """Behind the words of a row, and before them in the drawing's order, stands a plain box."""
+    rows = [Interval(label, 0, 0.1 * i, -1.0, 1.0) for i in range(3)]
+    text = interval_plot("x", rows, title="X", zero=True, x_label="x")
+    boxes = [
+        (m.start(), float(m[1]), float(m[2]))
+        for m in re.finditer(r'<rect x="-6" y="([-\d]+)" width="104%" height="(\d+)"', text)
+    ]
+    words = list(re.finditer(r'<text x="[^"]*" y="(\d+)"[^>]*class="row-(?:label|value)"', text))
+    assert len(words) == 6
+    last_line = max(text.rindex('class="grid"'), text.rindex('class="zero"'))
+    for word in words:
+        y = float(word[1])
+        assert any(
+            last_line < at < word.start() and top <= y - 13 and y + 4 <= top + height
+            for at, top, height in boxes
+        )
 
 
 # --- ids -------------------------------------------------------------------------------------

@@ -218,7 +218,7 @@ def test_two_studies_have_a_player_each(tmp_path: Path) -> None:
 
 
 def test_nothing_is_cut_off_on_a_phone(tmp_path: Path, html: str) -> None:
-    """Every table's cell lies within the width of its box, and no line crosses a row's words."""
+    """Every table, in every tab and detail, lies within the width of its box."""
     measure = """<script>addEventListener("load", () => {
       document.querySelectorAll(".panel").forEach((panel) => { panel.hidden = false; });
       document.querySelectorAll("details").forEach((part) => { part.open = true; });
