@@ -225,6 +225,7 @@ class PredatorPreyEnv(ParticleEnv[PredatorPreyFrame]):
 
     scene = SCENE
     things = "obstacles"
+    thing_size = OBSTACLE_SIZE
 
     def __init__(
         self,
