@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import logging
 import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -29,16 +32,45 @@ from omg.types import RunFailedError
 ScalarSink: TypeAlias = Callable[[str, float, int], None]
 
 
+log = logging.getLogger("omg.output")
+
+
 class _Writer(Protocol):
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
     def close(self) -> None: ...
 
 
-def _tensorboard(folder: Path, purge_step: int | None) -> _Writer:
-    from torch.utils.tensorboard import SummaryWriter
-
+def _tensorboard(folder: Path, purge_step: int | None) -> _Writer | None:
+    """None, and a remark, where TensorBoard is missing or broken: a run does not depend on it."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except Exception as error:  # an old protobuf beside it raises whatever comes
+        lines = str(error).strip().splitlines() or ["no reason given"]
+        _without_tensorboard(f"{type(error).__name__}: {lines[0].rstrip('.')}")
+        return None
     writer: _Writer = SummaryWriter(str(folder), purge_step=purge_step)
     return writer
+
+
+@functools.cache
+def _without_tensorboard(why: str) -> None:
+    """Said once in a process."""
+    log.warning(
+        "TensorBoard cannot be imported (%s), so nothing is written for it; metrics.jsonl has "
+        "everything. %s, or leave it out with use_tensorboard=false.",
+        why,
+        _remedy(),
+    )
+
+
+def _remedy() -> str:
+    """An old protobuf, which smac asks for, needs an older TensorBoard."""
+    try:
+        major = int(version("protobuf").partition(".")[0])
+    except (PackageNotFoundError, ValueError):
+        major = 0
+    old = 0 < major < 5
+    return f"Install it: pip install {repr('tensorboard<2.20') if old else 'tensorboard'}"
 
 
 class MetricLogger:
