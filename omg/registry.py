@@ -30,6 +30,10 @@ EXTRAS = {
     "pymongo": "mongo",
     "ray": "rllib",
     "optuna": "optuna",
+    "wandb": "wandb",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
     "jax": "smax",
     "jaxmarl": "smax",
 }

@@ -16,6 +16,7 @@ from omg.cli.console import show
 
 if TYPE_CHECKING:
     from omg.evaluation.crossplay_table import Cell, Crossplay
+    from omg.evaluation.own_game import OwnGame
 
 POOL = typer.Option("", help="opponent pool; empty: the one the (first) run was trained with")
 LINEUP = typer.Option(
@@ -29,14 +30,15 @@ PERMUTE = typer.Option(
 SAMPLE = typer.Option(
     False, "--sample", help="agents explore or sample as in training; without it they are greedy"
 )
+REPLAYS = 3
 SEED = typer.Option(0, help="of the episodes; every agent plays the same ones")
 
 
 def evaluate(
-    run: Path = typer.Argument(help="folder of a learning agent's run"),
-    pool: str = POOL,
-    split: str = typer.Option("heldout", help="train, heldout or both"),
-    episodes: int = typer.Option(200, help="per opponent"),
+    run: Path = typer.Argument(help="folder of a run"),
+    pool: str = typer.Option("", help="opponent pool; empty: that of the run, if it has one"),
+    split: str = typer.Option("", help="seen, unseen or both; empty: unseen if there are any"),
+    episodes: int = typer.Option(200, help="per opponent; of a team: in all"),
     lineup: str = LINEUP,
     which: str = WHICH,
     finetune_episodes: int = FINETUNE,
@@ -44,11 +46,16 @@ def evaluate(
     permute: bool = PERMUTE,
     sample: bool = SAMPLE,
     out: str = typer.Option("", help="folder of the results; empty: <run>/evaluation"),
-    replays: int = typer.Option(3, help="grid games: episodes written with what was inferred"),
+    replays: int = typer.Option(
+        REPLAYS, help="grid games, battles: episodes written with what was inferred"
+    ),
 ) -> None:
-    """Test one learning agent against every opponent of a pool."""
+    """Test any run. An agent trained with a pool meets every opponent of it; a team plays alone."""
     from omg.evaluation.evaluate import evaluate as play
+    from omg.evaluation.own_game import OwnGame, needs_pool
 
+    if not pool and not needs_pool(run, which) and replays == REPLAYS:
+        replays = 0
     with _progress() as on_cell:
         table = play(
             run,
@@ -65,16 +72,21 @@ def evaluate(
             replays=replays,
             on_cell=on_cell,
         )
+    if isinstance(table, OwnGame):
+        _print_own_game(table)
+        return
     _print_cells(table)
     _print_summary(table, table.metrics())
     _print_permutation(table)
+    if not split and all(cell.split == "train" for cell in table.cells):
+        typer.echo("Note: the pool has no unseen opponents; these are those of training.")
     _print_closing(table, replays)
 
 
 def crossplay(
     runs: list[Path] = typer.Argument(help="folders of runs; the seeds of a method share a label"),
     pool: str = POOL,
-    split: str = typer.Option("both", help="train, heldout or both"),
+    split: str = typer.Option("both", help="seen, unseen or both"),
     episodes: int = typer.Option(100, help="per cell"),
     lineup: str = LINEUP,
     which: str = WHICH,
@@ -85,7 +97,9 @@ def crossplay(
     metric: str = typer.Option("own_return", help="what is printed and drawn; all are written"),
     baseline: str = typer.Option("", help="method the others are compared to; empty: the first"),
     out: Path = typer.Option(Path("crossplay"), help="folder of the results"),
-    replays: int = typer.Option(0, help="grid games: replays of each method's first agent"),
+    replays: int = typer.Option(
+        0, help="grid games, battles: replays of each method's first agent"
+    ),
 ) -> None:
     """Play learning agents against all opponents, and compare their methods."""
     from omg.evaluation.evaluate import crossplay as play
@@ -138,12 +152,30 @@ def _progress() -> Iterator[Callable[[Cell, int], None]]:
         yield on_cell
 
 
+def _print_own_game(game: OwnGame) -> None:
+    from omg.evaluation.words import spoken
+
+    rows = [
+        (spoken(name), f"{value.mean:.3f}", f"{value.error(game.episodes):.3f}", f"{value.std:.3f}")
+        for name, value in game.metrics.items()
+    ]
+    weights = Path(game.run, "models", game.model)
+    typer.echo(f"{weights}, trained for {game.env_steps:,} steps")
+    title = f"{game.env}, {game.episodes} episodes"
+    show("metric", "mean", "± (error)", "deviation of episodes", rows=rows, title=title)
+    if game.others:
+        typer.echo(f"The others are those it was trained with: {', '.join(game.others)}.")
+    else:
+        typer.echo("Its policy plays every seat.")
+    typer.echo(f"Wrote {', '.join(map(str, game.files))}")
+
+
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
 def _print_cells(table: Crossplay) -> None:
-    from omg.evaluation.words import spoken
+    from omg.evaluation.words import SIDES, spoken
 
     agent, *_ = table.agents
     metrics = table.metrics()
@@ -153,37 +185,37 @@ def _print_cells(table: Crossplay) -> None:
         member = members.get(cell.opponent)
         kind = (member.algorithm, member.skill) if member else ("drawn", "-")
         numbers = [_number(cell.metrics.get(name)) for name in metrics]
-        rows.append((cell.opponent, *kind, cell.split, *numbers))
+        rows.append((cell.opponent, *kind, SIDES[cell.split], *numbers))
     weights = Path(agent.run, "models", agent.model)
     title = f"{agent.id}: {weights}, trained for {agent.env_steps:,} steps"
-    columns = ("opponent", "algorithm", "skill", "split", *map(spoken, metrics))
+    columns = ("opponent", "algorithm", "skill", "side", *map(spoken, metrics))
     show(*columns, rows=rows, title=title, whole_names=False)
 
 
 def _print_summary(table: Crossplay, metrics: Sequence[str]) -> None:
-    from omg.evaluation.words import spoken, value_words
+    from omg.evaluation.words import SIDES, spoken, value_words
 
     alone = len(metrics) == 1  # then the title names it
     title = f"{spoken(metrics[0])}, mean and interquartile mean" if alone else "Summary"
     rows = [
         [
-            *(spoken(row["metric"]), row["method"], row["split"], row["lineup"]),
+            *(spoken(row["metric"]), row["method"], SIDES[row["split"]], row["lineup"]),
             *(value_words(row), f"{row['iqm']:.3f}"),
             *(str(row["agents"]), str(row["opponents"])),
         ][alone:]
         for row in table.summary()
         if row["metric"] in metrics
     ]
-    columns = ("metric", "method", "split", "line-up", "mean [95 %]", "IQM", "seeds", "opponents")
+    columns = ("metric", "method", "side", "line-up", "mean [95 %]", "IQM", "seeds", "opponents")
     show(*columns[alone:], rows=rows, title=title, whole_names=False)
 
 
 def _print_paired(table: Crossplay, metric: str) -> None:
-    from omg.evaluation.words import spoken, value_words
+    from omg.evaluation.words import SIDES, spoken, value_words
 
     rows = [
         (
-            *(row["method"], row["split"], row["lineup"]),
+            *(row["method"], SIDES[row["split"]], row["lineup"]),
             *(value_words(row, "difference", sign=True), f"{row['higher']:.2f}"),
         )
         for row in table.paired()
@@ -191,17 +223,17 @@ def _print_paired(table: Crossplay, metric: str) -> None:
     ]
     if rows:
         title = f"{spoken(metric)}: difference to {table.compared_to}"
-        columns = ("method", "split", "line-up", "difference [95 %]", "P(higher)")
+        columns = ("method", "side", "line-up", "difference [95 %]", "P(higher)")
         show(*columns, rows=rows, title=title, whole_names=False)
 
 
 def _print_permutation(table: Crossplay) -> None:
-    from omg.evaluation.words import PERMUTATION, spoken, value_words
+    from omg.evaluation.words import PERMUTATION, SIDES, spoken, value_words
 
     metric = table.permuted_metric()
     rows = [
         (
-            *(row.method, row.split, row.lineup, f"{row.mean:.3f}", f"{row.permuted:.3f}"),
+            *(row.method, SIDES[row.split], row.lineup, f"{row.mean:.3f}", f"{row.permuted:.3f}"),
             value_words(asdict(row), "difference", sign=True),
         )
         for row in table.permutations()
@@ -209,7 +241,7 @@ def _print_permutation(table: Crossplay) -> None:
     ]
     if rows:
         title = f"{spoken(metric)}: permutation test"
-        columns = ("method", "split", "line-up", "as it plays", "permuted", "difference [95 %]")
+        columns = ("method", "side", "line-up", "as it plays", "permuted", "difference [95 %]")
         show(*columns, rows=rows, title=title, whole_names=False)
         typer.echo(PERMUTATION)
 
@@ -219,7 +251,9 @@ def _print_closing(table: Crossplay, replays: int) -> None:
     for note in _notes(table):
         typer.echo(f"Note: {note}")
     if replays and not any(path.parent.name == "replays" for path in written):
-        typer.echo("Note: replays are written for foraging, stag_hunt and snowdrift only.")
+        from omg.evaluation.subgoal_replay import ENVS
+
+        typer.echo(f"Note: replays are written for {', '.join(ENVS)} only.")
     files = [path for path in written if path.parent.name != "replays"]
     typer.echo(f"Wrote {', '.join(str(path) for path in files)}")
     if len(written) > len(files):

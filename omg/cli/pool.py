@@ -11,6 +11,7 @@ import typer
 
 from omg.cli.commands import Commands
 from omg.cli.console import show
+from omg.evaluation.words import SIDES
 
 if TYPE_CHECKING:
     from omg.opponents.pool import OpponentPool, PoolMember, Split
@@ -29,10 +30,10 @@ def pool_add(
     ),
     script: str = typer.Option("", help="add a scripted player instead of runs"),
     env: str = typer.Option(
-        "", help="the script's environment; empty: the pool's, else the first that has it"
+        "", help="the script's environment or its --env-config; empty: the pool's, else the first"
     ),
     noise: float = typer.Option(0.0, help="the script's probability of a random action"),
-    split: str = typer.Option("", help="train or heldout; empty: the run's side, else train"),
+    split: str = typer.Option("", help="seen or unseen; empty: the run's side, else seen"),
     name: str = typer.Option("", help="call the run by another name than its folder's"),
 ) -> None:
     """Add checkpoints of runs, or a scripted player."""
@@ -43,7 +44,8 @@ def pool_add(
         raise OmgError("--env says whose script is meant. Runs know theirs: leave it out.")
     if bool(runs) == bool(script):
         raise OmgError("Give the folders of runs, or --script=<name>, and not both.")
-    side = cast("Split | None", split or None)
+    side = _side(split)
+    env = env and _environment(env)
     opened = OpponentPool.open_or_new(pool)
     if script:
         added: Sequence[PoolMember] = [
@@ -52,21 +54,36 @@ def pool_add(
     else:
         added = opened.add_runs(runs, steps=steps, split=side, name=name or None)
     for member in added:
-        typer.echo(f"Added {member.id} ({member.algorithm}, {member.skill}, {member.split})")
+        typer.echo(f"Added {member.id} ({member.algorithm}, {member.skill}, {SIDES[member.split]})")
     typer.echo(_summary(opened))
+
+
+def _environment(name: str) -> str:
+    """The environment of a configuration (battle_both: battle); else the name as it is."""
+    from omg.config.arguments import Arguments
+    from omg.config.loader import available, load
+
+    return load(Arguments(env=name)).config.env if name in available("envs") else name
 
 
 @pool_app.command("list")
 def pool_list(
-    pool: Path = POOL, split: str = typer.Option("", help="train or heldout; empty: both")
+    pool: Path = POOL,
+    split: str = typer.Option("", help="seen or unseen; empty: both"),
 ) -> None:
     """The members of a pool."""
     from omg.opponents.pool import OpponentPool
 
     opened = OpponentPool.open(pool)
-    columns = ("id", "algorithm", "run", "seed", "skill", "steps", "reward", "role", "split")
-    show(*columns, rows=map(_row, opened.members(cast("Split | None", split or None))))
+    columns = ("id", "algorithm", "run", "seed", "skill", "steps", "reward", "role", "side")
+    show(*columns, rows=map(_row, opened.members(_side(split))))
     typer.echo(_summary(opened))
+
+
+def _side(word: str) -> Split | None:
+    """A side by either of its names; the pool refuses any other word."""
+    names = {told: split for split, told in SIDES.items()}
+    return cast("Split | None", names.get(word, word) or None)
 
 
 def _row(member: PoolMember) -> Sequence[str]:
@@ -77,7 +94,7 @@ def _row(member: PoolMember) -> Sequence[str]:
         "-" if member.env_steps is None else f"{member.env_steps:,}",
         {None: "-", True: "common", False: "own"}[member.common_reward],
         ", ".join(member.roles) or "any",
-        member.split,
+        SIDES[member.split],
     )
 
 
@@ -105,14 +122,14 @@ def pool_split(
     by: str = typer.Option("run", help="run: no run lies on both sides; member: one by one"),
     seed: int = typer.Option(0, help="of the draw, where a fraction is given"),
 ) -> None:
-    """Assign every member to training or held-out."""
+    """Hold members out: they stay unseen in training."""
     from omg.opponents.pool import OpponentPool
 
     opened = OpponentPool.open(pool)
     opened.split(_fraction_or_names(heldout), by=cast(Any, by), seed=seed)
     for side in ("train", "heldout"):
         runs = dict.fromkeys(m.run for m in opened.members(side))
-        typer.echo(f"{side:8}{', '.join(runs) or '-'}")
+        typer.echo(f"{SIDES[side]:8}{', '.join(runs) or '-'}")
     typer.echo(_summary(opened))
 
 
@@ -125,10 +142,10 @@ def _fraction_or_names(text: str) -> float | list[str]:
 
 def _summary(pool: OpponentPool) -> str:
     train, heldout = pool.members("train"), pool.members("heldout")
-    lines = [f"{pool.path}: {len(train)} to train with, {len(heldout)} held out"]
+    lines = [f"{pool.path}: {len(train)} seen (to train with), {len(heldout)} unseen (held out)"]
     both = sorted({m.run for m in train} & {m.run for m in heldout})
     if both:
-        lines.append(f"On both sides: {', '.join(both)}. Held-out members are not all unseen runs.")
+        lines.append(f"On both sides: {', '.join(both)}. Not all unseen members are unseen runs.")
     games = {json.dumps(m.env_args, sort_keys=True) for m in pool.members() if m.env_args}
     if len(games) > 1:
         lines.append(f"Trained with different env_args: {' and '.join(sorted(games))}.")

@@ -8,7 +8,9 @@ import typer
 
 
 def report(
-    sources: list[Path] = typer.Argument(help="a pipeline's folder, or folders of runs"),
+    sources: list[Path] = typer.Argument(
+        help="a pipeline's folder, or runs; several pipelines stand side by side"
+    ),
     out: Path = typer.Option(Path("report.html"), help="the page; replaced if it exists"),
     title: str = typer.Option("", help="the page's title; empty: the environment"),
     metric: str = typer.Option(
@@ -16,14 +18,16 @@ def report(
     ),
 ) -> None:
     """Write report.html: results, learning curves, cross-play, replays; no network needed."""
-    from omg.report import write_report
+    from omg.report import SideBySide, write_report
 
     data = write_report(sources, out, title=title, metric=metric)
     for words in data.notes:
         typer.echo(words)
+    studies = f"{len(data.studies)} studies, " if isinstance(data, SideBySide) else ""
     typer.echo(
-        f"Wrote {out} ({out.stat().st_size / 1024:,.0f} KiB): {len(data.methods)} methods, "
-        f"{len(data.agents)} runs, {len(data.replays)} replays"
+        f"Wrote {out} ({out.stat().st_size / 1024:,.0f} KiB): {studies}"
+        f"{len(data.methods)} methods, {len(data.agents)} runs, "
+        f"{len(data.replays) + len(data.films)} replays"
     )
 
 

@@ -51,19 +51,23 @@ def _update(key: str, value: Any, origin: str) -> Update:
 
 
 def parse_arguments(words: Sequence[str]) -> Arguments:
-    """Read the words in any order; `--key=value` may also stand behind `with`."""
+    """Read the words in any order; `--key=value` may also stand after `with`. `--config` and
+    `--env-config` may be followed by a space instead of `=`."""
     names: dict[str, str] = {}
     updates: list[Update] = []
     files: list[str] = []
     after_with = False
-    for word in words:
+    waiting, before = iter(words), ""
+    for word in waiting:
         if word == "with":
             after_with = True
         elif word.startswith("--") and len(word) > 2:
             key, text = _option(word)
             if key in ("config", "env_config"):
                 option = "--" + key.replace("_", "-")
-                if not text:
+                if text is None:
+                    text = next(waiting, "")
+                if not text or text == "with" or text.startswith("-"):
                     raise OmgError(f"'{word}' names nothing. Write {option}=<name>.")
                 if names.get(key, text) != text:
                     raise OmgError(
@@ -81,12 +85,15 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
                 files.append(word)
         elif "=" in word:
             raise OmgError(f"'{word}' stands alone. Write '--{word}' or 'with {word}'.")
+        elif before.startswith("--") and "=" not in before:
+            raise OmgError(f"'{before} {word}': a value follows '='. Write {before}={word}.")
         else:
             close = nearest(word, SACRED_COMMANDS) or "."
             raise OmgError(
                 f"'{word}' is not understood{close} Write --config=<alg> --env-config=<env> "
                 "[--key=value …] [--flag] [with a.b=c …]."
             )
+        before = word
     return Arguments(names.get("config"), names.get("env_config"), tuple(updates), tuple(files))
 
 

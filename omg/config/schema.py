@@ -169,6 +169,11 @@ class RunSection(Section):
     learner_log_interval: Count
 
     use_tensorboard: Annotated[bool, RECORD]
+    use_csv: Annotated[bool, RECORD]
+    use_wandb: Annotated[bool, RECORD]
+    wandb_project: Annotated[str, RECORD] = Field(min_length=1)
+    wandb_entity: Annotated[str, RECORD]
+    wandb_mode: Annotated[Literal["", "online", "offline"], RECORD]
     use_sacred: Annotated[bool, RECORD]
     mongo_url: Annotated[str, RECORD]
     db_name: Annotated[str, RECORD]
@@ -335,6 +340,7 @@ class QLearningSection(Section):
     optim_eps: Positive
     grad_norm_clip: Positive
     double_q: bool
+    q_lambda: Unit
     mixer: Annotated[str | None, BeforeValidator(_none)]
     mixer_args: Keywords
     mixing_embed_dim: Width
@@ -419,6 +425,6 @@ NOT_TAKEN = {
     "critic_baseline_fn": "Use critic",
     "critic_train_reps": "The critic makes one step per update; with critic_train_mode=seq, one "
     "per time step",
-    "q_nstep": "Targets are λ-returns: use td_lambda (0: one step, 1: the whole episode)",
+    "q_nstep": "Targets are λ-returns: use td_lambda, in Q-learning q_lambda (0: one step)",
     "network_size": "QTRAN has PyMARL's small networks: size them with mixing_embed_dim",
 }

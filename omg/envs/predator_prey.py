@@ -225,6 +225,7 @@ class PredatorPreyEnv(ParticleEnv[PredatorPreyFrame]):
 
     scene = SCENE
     things = "obstacles"
+    thing_size = OBSTACLE_SIZE
 
     def __init__(
         self,
@@ -245,6 +246,7 @@ class PredatorPreyEnv(ParticleEnv[PredatorPreyFrame]):
             obs_format=args.obs_format,
             agent_features=agent_columns(args.n_agents),
             roles=args.roles,
+            opposed=True,
             obs_dims=args.obs_dims,
             statistics=(COLLISIONS, SURVIVAL),
         )

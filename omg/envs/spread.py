@@ -187,6 +187,7 @@ class SpreadEnv(ParticleEnv[SpreadFrame]):
 
     scene = SCENE
     things = "landmarks"
+    thing_size = COVER_DISTANCE
 
     def __init__(
         self,

@@ -126,7 +126,7 @@ def _of_side(members: Sequence[PoolMember], split: Split) -> list[PoolMember]:
     return [m for m in members if m.split == split] or [m for m in members if m.split == "train"]
 
 
-def _copies(runner: Runner, episodes: int, seats: int) -> int:
+def copies_for(runner: Runner, episodes: int, seats: int) -> int:
     """How many copies play a cell: one per episode if possible. A multiple of the seats that the
     agent takes in turn, so that every seat gets its share of the episodes."""
     kind = environment_class(runner.config.env)
@@ -162,7 +162,7 @@ class SeatedAgent:
         assert isinstance(mac, TeamMAC)
         self.mac = mac
         self.runner = runner_of(self.config)
-        self.env = self.runner.copies(_copies(self.runner, episodes, len(lineup.own_seats)))
+        self.env = self.runner.copies(copies_for(self.runner, episodes, len(lineup.own_seats)))
 
     def __enter__(self) -> SeatedAgent:
         return self

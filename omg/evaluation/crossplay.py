@@ -29,6 +29,8 @@ from omg.evaluation.crossplay_table import (
 )
 from omg.evaluation.finetune import Finetuner
 from omg.evaluation.grouping import check_seeds, differing
+from omg.evaluation.own_game import with_places
+from omg.evaluation.words import SIDES
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.registry import nearest
 from omg.runners.rollout import run_test
@@ -117,7 +119,7 @@ def _game(agent: AgentRun) -> str:
 
 def open_pool(named: str | Path, agent: AgentRun) -> OpponentPool:
     """The pool named, or else the one the agent was trained with."""
-    path = str(named or agent.config.opponent_pool)
+    path = str(named or with_places(agent).opponent_pool)
     if not path:
         raise OmgError(
             f"{agent.folder} was not trained with a pool (opponent_pool). Give --pool=<folder>."
@@ -144,8 +146,8 @@ def tasks_of(pool: OpponentPool, plan: CrossplayPlan, spec: EnvSpec, role: str =
         if not members:
             beside = f" that may sit beside a {role}" if role else ""
             raise OmgError(
-                f"{pool.path} has no {split} members{beside}. Assign some with 'omg pool split', "
-                "or choose another --split."
+                f"{pool.path} has no {split} members{beside} ({SIDES[split]} ones). Assign some "
+                "with 'omg pool split', or choose another --split."
             )
         if plan.lineup != "mixed":
             tasks += [

@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.evaluation.crossplay_table import Crossplay
-from omg.evaluation.words import spoken
+from omg.evaluation.words import SIDES, spoken
 from omg.storage.files import new_file, write_text
 from omg.types import OmgError
-
-SIDES = {"train": "seen in training", "heldout": "held out"}
 
 
 def prepare_folder(out: Path) -> Path:
@@ -63,10 +61,21 @@ def write_tables(table: Crossplay, out: Path) -> list[Path]:
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    told = [_with_side(row) for row in rows]
+    writer = csv.DictWriter(text, list(told[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _in_a_cell(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: _in_a_cell(value) for name, value in row.items()} for row in told)
     return text.getvalue()
+
+
+def _with_side(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The word for a split (seen, unseen) in a column beside it."""
+    told: dict[str, Any] = {}
+    for name, value in row.items():
+        told[name] = value
+        if name == "split":
+            told["side"] = SIDES.get(value, value)
+    return told
 
 
 def _in_a_cell(value: Any) -> Any:
@@ -90,7 +99,7 @@ def heat_map_values(
             np.concatenate([table.matrix(agents, split, x, metric).mean(0) for x in lineups])
             for agents in groups.values()
         ]
-        sides.append((SIDES[split], columns, np.stack(values)))
+        sides.append((f"{SIDES[split]} opponents", columns, np.stack(values)))
     return list(groups), sides
 
 

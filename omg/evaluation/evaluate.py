@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from omg.evaluation.agent_runs import AgentRun
+from omg.evaluation.agent_runs import AgentRun, read_agent_run
 from omg.evaluation.crossplay import (
     CrossplayPlan,
     LineupChoice,
@@ -22,6 +22,12 @@ from omg.evaluation.crossplay_files import (
     write_tables,
 )
 from omg.evaluation.crossplay_table import RENAMED, Cell, Crossplay
+from omg.evaluation.own_game import (
+    OwnGame,
+    needs_pool,
+    play_own_game,
+    refuse_pool_options,
+)
 from omg.evaluation.subgoal_replay import ENVS, clear_replays, write_subgoal_replays
 from omg.experiment.saved import SavedRun
 from omg.opponents.pool import OpponentPool, Split
@@ -31,6 +37,8 @@ SIDES: dict[str, tuple[Split, ...]] = {
     "train": ("train",),
     "heldout": ("heldout",),
     "both": ("train", "heldout"),
+    "seen": ("train",),
+    "unseen": ("heldout",),
 }
 
 
@@ -38,11 +46,26 @@ def evaluate(
     run: SavedRun | str | Path,
     pool: OpponentPool | str | Path = "",
     *,
-    split: str = "heldout",
+    split: str = "",
     episodes: int = 200,
     **more: Any,
-) -> Crossplay:
-    """Test one agent against every opponent of a pool; `more` as for `crossplay`."""
+) -> Crossplay | OwnGame:
+    """Test a run; everything that is not given comes from the run. One agent plays every opponent
+    of a pool (that of its training), unseen ones where there are any; `more` as for `crossplay`.
+    A team, or an agent that was trained without a pool, plays its own game."""
+    folder = run.folder if isinstance(run, SavedRun) else Path(run)
+    which = str(more.get("which", "last"))
+    if not pool and not needs_pool(folder, which):
+        own = ("which", "seed", "sample", "out", "on_cell", "metric")
+        usual = {"lineup": "auto", "finetune_episodes": 0, "permute": False, "replays": 0}
+        asked: dict[str, tuple[Any, Any]] = {"split": (split, "")}
+        asked |= {k: (v, usual.get(k)) for k, v in more.items() if k not in own}
+        refuse_pool_options(asked, folder)
+        kept = {key: value for key, value in more.items() if key in ("which", "seed", "sample")}
+        return play_own_game(folder, episodes=episodes, out=more.get("out"), **kept)
+    if not split:
+        opened = open_pool(_path(pool), read_agent_run(folder, which))
+        split = "heldout" if opened.members("heldout") else "train"
     return crossplay([run], pool, split=split, episodes=episodes, **more)
 
 
@@ -67,11 +90,12 @@ def crossplay(
     """Play agents against all opponents of a pool (none named: that of the first run), `episodes`
     per cell, and compare their methods.
 
-    `split`: opponents met in training (train), held out (heldout) or both. `lineup`: homologue,
-    mixed, both or auto. `which`: last, best or a saved step. `finetune_episodes`: train on against
-    each opponent first. `permute`: play again with what was inferred in other episodes. `sample`:
-    act as in training instead of greedily. With `out` tables, a heat map of `metric` and `replays`
-    episodes are written there. `on_cell` is told every cell and how many there are."""
+    `split`: opponents seen in training (seen or train), unseen (unseen or heldout) or both.
+    `lineup`: homologue, mixed, both or auto. `which`: last, best or a saved step.
+    `finetune_episodes`: train on against each opponent first. `permute`: play again with what was
+    inferred in other episodes. `sample`: act as in training instead of greedily. With `out`
+    tables, a heat map of `metric` and `replays` episodes are written there. `on_cell` is told
+    every cell and how many there are."""
     if split not in SIDES:
         raise OmgError(f"split={split} is not known. Choose {', '.join(SIDES)}.")
     if replays < 0:
@@ -88,7 +112,7 @@ def crossplay(
         greedy=not sample,
     )
     folders = [run.folder if isinstance(run, SavedRun) else Path(run) for run in runs]
-    named = pool.path if isinstance(pool, OpponentPool) else pool
+    named = _path(pool)
     agents = read_agents(folders, which)  # what is no agent is refused before a folder is made
     folder = None if out is None else prepare_folder(Path(out))
     table = run_crossplay(folders, named, plan, baseline=baseline, on_cell=on_cell)
@@ -101,6 +125,10 @@ def crossplay(
     written.append(draw_heat_map(table, folder / "crossplay.png", metric=metric))
     written += _replays(table, agents, named, folder / "replays", replays)
     return replace(table, files=tuple(written))
+
+
+def _path(pool: OpponentPool | str | Path) -> str | Path:
+    return pool.path if isinstance(pool, OpponentPool) else pool
 
 
 def _replays(

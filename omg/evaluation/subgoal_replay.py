@@ -1,14 +1,13 @@
-"""Episodes with what an agent inferred (subgoals, beliefs, predicted actions): on a grid as JSON
-for pictures of them, battles as moving pictures."""
+"""Episodes with what an agent inferred (subgoals, beliefs, predicted actions): as JSON for the
+report's player, battles as moving pictures."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,20 +20,19 @@ from omg.envs.battle.maps import SIDE
 from omg.envs.battle.render import BattlePictures
 from omg.envs.contract import BatchedEnv
 from omg.envs.foraging.env import ForagingEnv
-from omg.envs.foraging.render import ForagingFrame, frames_from_states
 from omg.envs.goal_grid.env import GridEnv
-from omg.envs.goal_grid.games import state_parts
+from omg.envs.particles.env import ParticleEnv
 from omg.envs.registry import make_batched
 from omg.evaluation.agent_runs import AgentRun, SeatedAgent, completed, slug
 from omg.evaluation.crossplay import CPU
+from omg.evaluation.replay_boards import Playable, board_of
 from omg.opponents.pool import OpponentPool, PoolMember
 from omg.runners.rollout import play_episodes
 from omg.storage.files import write_text, writing
-from omg.types import FloatArray, OmgError
+from omg.types import OmgError
 
 FORMAT = 1
-ENVS = ("foraging", "stag_hunt", "snowdrift", "battle")
-Board: TypeAlias = ForagingEnv | GridEnv
+ENVS = ("foraging", "stag_hunt", "snowdrift", "spread", "predator_prey", "battle")
 
 
 def clear_replays(folder: Path) -> None:
@@ -68,7 +66,7 @@ def write_subgoal_replays(
     written: list[Path] = []
     with SeatedAgent(agent, pool, members[:1], episodes=1, seed=seed, device=device) as seated:
         env = make_batched(agent.config.env, seated.config.env_args, n_copies=count)
-        assert isinstance(env, Board | BattleEnv)
+        assert isinstance(env, ForagingEnv | GridEnv | ParticleEnv | BattleEnv)
         for first, member in enumerate(members[:count]):
             for number, episode in _played(seated, member, env).items():
                 if number % len(members) != first:
@@ -103,60 +101,29 @@ def _played(seated: SeatedAgent, member: PoolMember, env: BatchedEnv) -> dict[in
     }
 
 
-def replay_of(episode: EpisodeBatch, mac: TeamMAC, env: Board) -> dict[str, Any]:
+def replay_of(episode: EpisodeBatch, mac: TeamMAC, env: Playable) -> dict[str, Any]:
     """Frames, actions and inferences of one recorded episode."""
     steps = int(episode.lengths[0]) - 1
     seat = int(episode[SEAT][0])
     states = episode["state"][0, : steps + 1].numpy()
     rewards = episode["reward"][0, :steps].numpy()
-    if isinstance(env, ForagingEnv):
-        size, frames = _foraging(env, states, rewards)
-    else:
-        size, frames = _grid(env, states, rewards)
+    board = board_of(env, states, rewards)
+    places = _places(episode, mac, seat, steps)
     return {
-        "field_size": list(size),
+        "field_size": list(board.size),
         "seat": seat,
         "players": env.spec.n_agents,
-        "frames": frames,
+        "frames": board.frames,
         "actions": episode["actions"][0, :steps].tolist(),
         "subgoals": None
-        if (places := _places(episode, mac, seat, steps)) is None
-        else _rounded(places[..., :2] / mac.policy.rows.state_scale),
+        if places is None
+        else _rounded(board.at(places[..., :2] / mac.policy.rows.state_scale)),
         "goals": list(env.spec.goals),
         "beliefs": _about_others(episode, "am_belief", steps, env.spec.n_agents - 1),
         "predictions": _about_others(episode, "am_prediction", steps, env.spec.n_agents - 1),
+        "roles": list(env.spec.roles),
+        "plane": board.plane,
     }
-
-
-def _foraging(
-    env: ForagingEnv, states: FloatArray, rewards: FloatArray
-) -> tuple[tuple[int, int], list[dict[str, Any]]]:
-    """The field, and what stands on it at every slot."""
-    rules = env.rules
-    size = (rules.rows, rules.cols)
-    frames = frames_from_states(states, rewards, field_size=size, n_foods=rules.max_num_food)
-    return size, [_frame(frame) for frame in frames]
-
-
-def _grid(
-    env: GridEnv, states: FloatArray, rewards: FloatArray
-) -> tuple[tuple[int, int], list[dict[str, Any]]]:
-    """The same of games whose players go for targets; who is gone has level 0. Targets have the
-    number of their kind, the first kind the highest (stag 2, hare 1)."""
-    targets, players, _ = state_parts(np.ascontiguousarray(states), env.size)
-    kinds = [goal.split()[0] for goal in env.spec.goals]
-    known = list(dict.fromkeys(kinds))
-    marks = np.array([len(known) - known.index(kind) for kind in kinds]) * (targets[..., 2] > 0)
-    score = np.concatenate([np.zeros_like(rewards[:1]), rewards.cumsum(0)])
-    shown = np.concatenate([targets[..., :2], marks[..., None]], -1)
-    return (env.size.rows, env.size.cols), [
-        {
-            "players": there.tolist(),
-            "foods": things.tolist(),
-            "score": [round(float(value), 6) for value in earned],
-        }
-        for there, things, earned in zip(players, shown, score, strict=True)
-    ]
 
 
 def _about_others(
@@ -188,15 +155,6 @@ def battle_film(episode: EpisodeBatch, mac: TeamMAC, env: BattleEnv) -> str:
         ]
         frames = with_ghosts(frames, [*ghosts, []])
     return BattlePictures(env.rules, frames).to_animated_svg(frames)
-
-
-def _frame(frame: ForagingFrame) -> dict[str, Any]:
-    players = zip(frame.player_pos, frame.player_levels, strict=True)
-    return {
-        "players": [[row, col, level] for (row, col), level in players],
-        "foods": [list(food) for food in frame.foods],
-        "score": [round(score, 6) for score in frame.score],
-    }
 
 
 def _places(

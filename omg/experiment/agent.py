@@ -15,6 +15,7 @@ from omg.experiment.trained import TrainedRun, load_players, read_run
 from omg.modules.device import choose_device, set_up_torch
 from omg.opponents.lineups import EveryoneLearns
 from omg.policies.inputs import Carry, StepView
+from omg.policies.module import PolicyModule
 from omg.types import EnvSpec, IntArray, Observation, OmgError, TimeStep
 
 
@@ -97,6 +98,11 @@ class Agent:
         self._last = actions.copy()
         chosen = actions[:, chosen_seats]
         return chosen if batched else chosen[0]
+
+    def module(self) -> PolicyModule:
+        """One greedy step of its policy as a torch module with a `forward`, for `torch.export` and
+        the like; the weights are shared. It keeps no memory: `carry` is handed in and out."""
+        return PolicyModule(self._mac.policy, self.spec).eval()
 
     def _alive(self, shown: Observation) -> torch.Tensor | None:
         """Who still acts, where agents may leave. Of arrays: who sees something or has a choice."""
@@ -241,8 +247,13 @@ def load_agent(folder: str | os.PathLike[str], which: str | int = "last") -> Age
     spec = env.spec
     env.close()
     device = choose_device(run.config)
+    return Agent(run, team_of(run, spec, device), spec, device)
+
+
+def team_of(run: TrainedRun, spec: EnvSpec, device: torch.device) -> TeamMAC:
+    """What a run trained, in all seats."""
     roles = run.meta.get("policy", {}).get("roles")
     mac = load_players(run, spec, device, lineup=EveryoneLearns(spec, roles))
     if not isinstance(mac, TeamMAC):
         raise OmgError(f"{run.folder} has mac={run.config.mac}, which cannot be loaded by itself.")
-    return Agent(run, mac, spec, device)
+    return mac

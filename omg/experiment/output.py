@@ -1,18 +1,15 @@
-"""What a run tells: metrics to files, TensorBoard and trackers, and lines to the terminal."""
+"""What a run tells: metrics to a file and to sinks, and lines to the terminal."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
-import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -25,52 +22,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from omg.experiment.sinks import ScalarSink
 from omg.storage.locks import refuse_link
 from omg.types import RunFailedError
-
-# Called with name, value and environment step; Sacred and others plug in here.
-ScalarSink: TypeAlias = Callable[[str, float, int], None]
-
-
-log = logging.getLogger("omg.output")
-
-
-class _Writer(Protocol):
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
-    def close(self) -> None: ...
-
-
-def _tensorboard(folder: Path, purge_step: int | None) -> _Writer | None:
-    """None, and a remark, where TensorBoard is missing or broken: a run does not depend on it."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except Exception as error:  # an old protobuf beside it raises whatever comes
-        lines = str(error).strip().splitlines() or ["no reason given"]
-        _without_tensorboard(f"{type(error).__name__}: {lines[0].rstrip('.')}")
-        return None
-    writer: _Writer = SummaryWriter(str(folder), purge_step=purge_step)
-    return writer
-
-
-@functools.cache
-def _without_tensorboard(why: str) -> None:
-    """Said once in a process."""
-    log.warning(
-        "TensorBoard cannot be imported (%s), so nothing is written for it; metrics.jsonl has "
-        "everything. %s, or leave it out with use_tensorboard=false.",
-        why,
-        _remedy(),
-    )
-
-
-def _remedy() -> str:
-    """An old protobuf, which smac asks for, needs an older TensorBoard."""
-    try:
-        major = int(version("protobuf").partition(".")[0])
-    except (PackageNotFoundError, ValueError):
-        major = 0
-    old = 0 < major < 5
-    return f"Install it: pip install {repr('tensorboard<2.20') if old else 'tensorboard'}"
 
 
 class MetricLogger:
@@ -84,10 +38,8 @@ class MetricLogger:
         self,
         path: Path,
         *,
-        tensorboard: Path | None = None,
         sinks: tuple[ScalarSink, ...] = (),
         resume_at: int | None = None,
-        env_steps: int = 0,
         seconds: float = 0.0,
     ) -> None:
         self._path = path
@@ -96,11 +48,6 @@ class MetricLogger:
             os.truncate(path, min(resume_at, path.stat().st_size))
         self._file = path.open("a", encoding="utf-8")
         self._sinks = list(sinks)
-        self._writer = (
-            _tensorboard(tensorboard, env_steps + 1 if resume_at is not None else None)
-            if tensorboard
-            else None
-        )
         self._started = time.monotonic() - seconds
         self.latest: dict[str, float] = {}
 
@@ -124,10 +71,12 @@ class MetricLogger:
                 "resume state is intact: continue with --resume."
             ) from error
         for name, value in numbers.items():
-            if self._writer:
-                self._writer.add_scalar(name, value, env_steps)
             for sink in self._sinks:
                 sink(name, value, env_steps)
+
+    def add(self, sink: ScalarSink) -> None:
+        """Tell it everything from now on."""
+        self._sinks.append(sink)
 
     def position(self) -> int:
         """Bytes written so far; goes into the resume state."""
@@ -137,8 +86,6 @@ class MetricLogger:
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a full disk was reported by `log`
             self._file.close()
-        if self._writer:
-            self._writer.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

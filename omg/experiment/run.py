@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from omg.config.schema import Config
 from omg.controllers import Controller
 from omg.envs import BatchedEnv, make_batched
 from omg.envs.registry import environment_versions
-from omg.experiment.checks import check_memory, sanity_check
+from omg.experiment.checks import check_common_reward, check_memory, sanity_check
 from omg.experiment.learning import EffectiveNumbers, Learning
-from omg.experiment.output import MetricLogger, RunConsole, ScalarSink
+from omg.experiment.output import MetricLogger, RunConsole, read_metrics
 from omg.experiment.provenance import record_session
+from omg.experiment.sinks import ScalarSink, Tracker, trackers_of
 from omg.experiment.trained import load_optimiser, model_meta
 from omg.experiment.training import Parts, TrainingLoop
 from omg.learners import LEARNERS
@@ -83,8 +84,8 @@ class Run:
             raise
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._cleanup.close()
+    def __exit__(self, *failure: Any) -> None:
+        self._cleanup.__exit__(*failure)
 
     def _build(self) -> None:
         config = self.config
@@ -109,6 +110,8 @@ class Run:
 
         torch.manual_seed(seeds.integer("weights"))
         mac = make_controller(config, spec, device)
+        if not config.evaluate:
+            check_common_reward(config, spec, mac)
         learner = build_learner(config, spec=spec, mac=mac, device=device)
         scheme = episode_scheme(config, spec, mac)
         numbers = EffectiveNumbers.of(
@@ -289,13 +292,11 @@ class Run:
         record_session(self.folder, config)
         loop.logger = MetricLogger(
             self.folder.metrics,
-            tensorboard=self.folder.path / "tb" if config.use_tensorboard else None,
             sinks=self._sinks,
             resume_at=self._resume_at,
-            env_steps=loop.counters.env_steps,
             seconds=loop.counters.seconds,
         )
-        self._cleanup.callback(loop.logger.close)
+        self._track(loop.logger, loop.counters.env_steps if resumed else None)
         self._header("Resuming" if resumed else "Training")
         if resumed:
             self.console.say(f"Continuing at step {loop.counters.env_steps:,}.")
@@ -305,6 +306,17 @@ class Run:
         return RunResult(
             self.folder.path, metrics, loop.counters.best_return, loop.counters.best_step
         )
+
+    def _track(self, logger: MetricLogger, env_steps: int | None = None) -> None:
+        """Let trackers hear what is logged, and close all in the end."""
+        self._cleanup.callback(logger.close)
+        records = [] if env_steps is None else read_metrics(self.folder.metrics)
+        found = trackers_of(self.config, self.folder, env_steps=env_steps, records=records)
+        for name, tracker in found:
+            self._cleanup.push(_closing(tracker))
+            logger.add(tracker)
+            if tracker.note:
+                self._notes[name] = tracker.note
 
     def _new_loop(self) -> TrainingLoop:
         return TrainingLoop(self.parts, folder=self.folder, console=self.console)
@@ -325,10 +337,10 @@ class Run:
 
     def evaluate(self) -> RunResult:
         """Test the model of checkpoint_path, and save replays if asked to."""
-        self._header("Evaluating")
         record_session(self.folder, self.config)
         logger = MetricLogger(self.folder.metrics, sinks=self._sinks)
-        self._cleanup.callback(logger.close)
+        self._track(logger)
+        self._header("Evaluating")
         step = self._loaded_step
         result = run_test(
             self.parts.tester, self.config.test_nepisode, round_number=0, env_steps=step
@@ -361,3 +373,12 @@ class Run:
         for path in written:
             self.console.say(f"Replay: {path}")
         return written
+
+
+def _closing(tracker: Tracker) -> Callable[..., None]:
+    """Closes a tracker, which is told whether the run failed."""
+
+    def close(kind: type[BaseException] | None, *_: object) -> None:
+        tracker.close(failed=kind is not None)
+
+    return close

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from omg.envs.registry import make_batched
 from omg.experiment.agent import Agent, load_agent
 from omg.experiment.series import Curve, curves_of, read_records
 from omg.types import OmgError, user_path
+
+if TYPE_CHECKING:
+    from omg.experiment.export import Exported
 
 
 class SavedRun:
@@ -66,6 +69,19 @@ class SavedRun:
     def make_env(self, n_copies: int = 1) -> BatchedEnv:
         """Copies of the environment it was trained in."""
         return make_batched(self.config.env, self.config.env_args, n_copies=n_copies)
+
+    def export(
+        self,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        which: str | int = "last",
+        format: str | None = None,
+    ) -> Exported:
+        """Write its policy for other programs, as .onnx or .pt2; none named: agent.onnx in its
+        folder. What was written is compared with the run's own policy."""
+        from omg.experiment.export import export_agent  # which imports torch's exporters
+
+        return export_agent(self.folder, out, which=which, format=format)
 
     def __repr__(self) -> str:
         return f"omg.Run({str(self.folder)!r})"

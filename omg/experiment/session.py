@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from omg.config.arguments import Arguments, SacredWords, Update
-from omg.config.loader import load, load_saved, read_yaml
+from omg.config.loader import (
+    DEFAULT_ORIGIN,
+    LoadedConfig,
+    available,
+    load,
+    load_saved,
+    read_yaml,
+)
 from omg.config.schema import Config, marked
 from omg.experiment.checks import check_sacred
 from omg.experiment.run import Run, RunResult
@@ -49,8 +56,10 @@ def _as_written(value: Any) -> Any:
 
 def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
     """The configuration that arguments ask for, and the run to continue, if any."""
-    wanted = load(arguments).config
+    loaded = load(arguments)
+    wanted = loaded.config
     if not wanted.resume:
+        _check_environment(loaded)
         return wanted, None
     if isinstance(wanted.resume, str):
         folder = RunFolder(user_path(wanted.resume))
@@ -77,6 +86,16 @@ def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
     # The resume state holds newer weights than the checkpoint the run began with.
     keep.append(Update("checkpoint_path", "", "--resume"))
     return load_saved(folder.config, Arguments(updates=tuple(keep))).config, folder
+
+
+def _check_environment(loaded: LoadedConfig) -> None:
+    """Somebody must have said which game is played."""
+    named = [key for key in loaded.origins if key == "env" or key.startswith("env_args")]
+    if all(loaded.origins[key] == DEFAULT_ORIGIN for key in named):
+        raise OmgError(
+            "No environment is named. Add --env-config=<name> with one of: "
+            f"{', '.join(available('envs'))}; or --env=package.module:Class for one of your own."
+        )
 
 
 def execute(

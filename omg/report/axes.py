@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omg.report.html import Html, el, number, steps_text
+from omg.report.html import Html, data_script, el, join, number, steps_text
 
 Values: TypeAlias = NDArray[np.float64]
 
@@ -104,6 +104,22 @@ def drawing(
         class_="picture",
         width="100%",
         height=height or "100%",
+    )
+
+
+def plotted(
+    name: str,
+    picture: Html,
+    *,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    kind: str = "",
+) -> Html:
+    """A picture in its box, with the numbers that it shows as a table for the script to save."""
+    box = el("div", picture, class_=f"plot {kind}".strip(), data_chart=name)
+    return join(
+        box, data_script(f"{name}-data", {"title": title, "columns": columns, "rows": rows})
     )
 
 

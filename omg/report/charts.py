@@ -1,8 +1,7 @@
-"""Charts: curves, shares, intervals."""
+"""Charts: curves and shares."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,9 +19,9 @@ from omg.report.axes import (
     grid,
     nice_ticks,
     percent,
+    plotted,
     stretched,
     text,
-    tick_text,
     x_axis,
 )
 from omg.report.html import (
@@ -35,6 +34,7 @@ from omg.report.html import (
     line_class,
     number,
 )
+from omg.report.looks import look_class
 
 MAX_POINTS = 300
 
@@ -60,29 +60,6 @@ class Series:
             return f"{number(float(self.mean[at]), places)} {interval(low, high, places)}"
         each = ", ".join(number(float(values[at])) for values in self.each)
         return number(float(self.mean[at])) + (f" ({each})" if each else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A row of an interval plot."""
-
-    label: str
-    slot: int
-    point: float
-    low: float | None
-    high: float | None
-    strong: bool = False  # its words in bold
-    each: tuple[float, ...] = ()  # seeds, where they are too few for an interval
-
-    def ends(self) -> list[float]:
-        return [v for v in (self.point, self.low, self.high, *self.each) if v is not None]
-
-    def words(self, places: int, *, sign: bool) -> str:
-        """The point with its interval, or with its seeds."""
-        beside = interval(self.low, self.high, places)
-        if len(self.each) > 1:
-            beside = f"(seeds {', '.join(number(v, places) for v in self.each)})"
-        return f"{number(self.point, places, sign=sign)} {beside}".strip()
 
 
 def thinned(count: int, limit: int = MAX_POINTS) -> NDArray[np.int64]:
@@ -138,7 +115,7 @@ def line_chart(
     bands, lines, dots = [], [], []
     for s in series:
         if s.band is not None and len(s.steps) > 1:
-            bands.append(_mark(frame.area(s.steps, *s.band), f"band c{s.slot % 8}", s.slot))
+            bands.append(_mark(frame.area(s.steps, *s.band), f"band {look_class(s.slot)}", s.slot))
         if len(s.steps) > 1:
             each = f"{line_class(s.slot)} each"
             lines += [_mark(frame.path(s.steps, values), each, s.slot) for values in s.each]
@@ -151,15 +128,20 @@ def line_chart(
     hover = {
         "x": [frame.x_low, frame.x_high],
         "y": [frame.y_low, frame.y_high],
+        "ticks": y_ticks,
         "unit": "steps" if x_label == "environment steps" else x_label,
+        "title": title,
         "series": [
             {
                 "label": s.label,
                 "slot": s.slot,
+                "look": look_class(s.slot),
+                "seeds": s.seeds,
                 "steps": _rounded(s.steps, 9),
                 "mean": _rounded(s.mean),
                 "low": None if s.band is None else _rounded(s.band[0]),
                 "high": None if s.band is None else _rounded(s.band[1]),
+                "each": [_rounded(values) for values in s.each],
             }
             for s in series
         ],
@@ -200,7 +182,14 @@ def share_chart(name: str, steps: Values, shares: Sequence[Values], *, title: st
         f"{title}. At the end {finals}.",
         [stretched(areas), *grid(frame, [0.0, 0.5, 1.0], shares=True), *x_axis(frame)],
     )
-    return el("div", picture, class_="plot")
+    rows = np.stack([steps, *shares], 1)
+    return plotted(
+        name,
+        picture,
+        title=title,
+        columns=["steps", *(f"k{k + 1}" for k in range(len(shares)))],
+        rows=[_rounded(row, 9) for row in rows],
+    )
 
 
 def share_bars(name: str, shares: Sequence[float], *, title: str) -> Html:
@@ -228,69 +217,14 @@ def share_bars(name: str, shares: Sequence[float], *, title: str) -> Html:
         ]
     base = el("line", x1="0", x2="100%", y1="100%", y2="100%", class_="base")
     words = ", ".join(f"k={k + 1} {number(100 * v, 0)} %" for k, v in enumerate(shares))
-    return el("div", drawing(name, title, f"{title}: {words}.", [*bars, base]), class_="plot bars")
-
-
-def interval_plot(
-    name: str,
-    rows: Sequence[Interval],
-    *,
-    title: str,
-    zero: bool,
-    x_label: str,
-    beside: Sequence[Interval] = (),
-    within: tuple[float, float] = (-math.inf, math.inf),
-) -> Html:
-    """Points with their intervals or seeds, a row each: its words above, the mark below. The axis
-    spans the rows `beside` as well, those of a plot it is compared with."""
-    ends = [v for row in (*rows, *beside) for v in row.ends()]
-    ends_0 = [*ends, *[0.0] * zero]
-    ticks = nice_ticks(min(ends_0), max(ends_0), 4, within=within)
-    frame = Frame(ticks[0], ticks[-1], 0.0, 1.0)
-    places = decimals(ends)
-    pitch = 46
-    height = pitch * len(rows) + 8
-    marks = [
-        el("line", x1=x, x2=x, y1="0", y2=height, class_="grid")
-        for x in (percent(frame.x(t)) for t in ticks)
-    ]
-    if zero:
-        at = percent(frame.x(0.0))
-        marks.append(el("line", x1=at, x2=at, y1="0", y2=height, class_="zero"))
-    for i, row in enumerate(rows):
-        y = pitch * i + 32
-        strong = " strong" if row.strong else ""
-        marks += [
-            text(row.label, "0", y - 14, anchor="start", class_=f"row-label{strong}"),
-            text(
-                row.words(places, sign=zero),
-                "100%",
-                y - 14,
-                anchor="end",
-                class_=f"row-value{strong}",
-            ),
-        ]
-        colour = f"c{row.slot % 8}"
-        if row.low is not None and row.high is not None:
-            low, high = percent(frame.x(row.low)), percent(frame.x(row.high))
-            marks.append(el("line", x1=low, x2=high, y1=y, y2=y, class_=f"whisker {colour}"))
-        marks += [
-            el("circle", cx=percent(frame.x(seed)), cy=y, r="3", class_=f"seed {colour}")
-            for seed in (row.each if len(row.each) > 1 else ())
-        ]
-        marks.append(
-            el("circle", cx=percent(frame.x(row.point)), cy=y, r="5", class_=f"point {colour}")
-        )
-    marks += [text(tick_text(t, ticks), percent(frame.x(t)), height, dy="18") for t in ticks]
-    marks.append(text(x_label, "50%", height, dy="38", class_="axis"))
-    described = "; ".join(f"{row.label}: {row.words(places, sign=zero)}" for row in rows)
-    picture = drawing(name, title, f"{title}. {described}.", marks, height=height)
-    return el("div", picture, class_="plot intervals")
+    picture = drawing(name, title, f"{title}: {words}.", [*bars, base])
+    rows = [[k + 1, share] for k, share in enumerate(shares)]
+    return plotted(name, picture, title=title, columns=["k", "share"], rows=rows, kind="bars")
 
 
 def _dot(frame: Frame, s: Series) -> Html:
     at = {"cx": percent(frame.x(float(s.steps[0]))), "cy": percent(frame.y(float(s.mean[0])))}
-    return el("circle", **at, r="4", class_=f"point c{s.slot % 8}", data_slot=s.slot)
+    return el("circle", **at, r="4", class_=f"point {look_class(s.slot)}", data_slot=s.slot)
 
 
 def _mark(path: str, classes: str, slot: int) -> Html:
@@ -302,6 +236,6 @@ def _shade(k: int, count: int) -> str:
     return f"--p:{round(100 - 78 * k / max(count - 1, 1))}%"
 
 
-def _rounded(values: Values, digits: int = 4) -> list[float]:
+def _rounded(values: Values, digits: int = 6) -> list[float]:
     found = [float(f"{value:.{digits}g}") for value in values]
     return [int(value) if value.is_integer() else value for value in found]

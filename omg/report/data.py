@@ -13,6 +13,7 @@ from omg.evaluation.grouping import check_seeds, distinguish
 from omg.experiment.series import Curve
 from omg.registry import nearest
 from omg.report.formats import DRAWN, Replay, read_crossplay, read_pool, read_replay
+from omg.report.looks import Kind, kind_of, looks_of, nth_look
 from omg.report.metrics import logged_name, played_name
 from omg.report.runs import RunRecord, find_runs, read_run
 from omg.types import OmgError
@@ -30,7 +31,9 @@ class ReportData:
     sources: tuple[Path, ...]
     title: str
     metric: str  # of the runs, shown first
-    methods: tuple[str, ...]  # in the order of their colours
+    methods: tuple[str, ...]
+    kinds: Mapping[str, Kind]  # what each method knows about the others
+    looks: Mapping[str, int]  # colour and dashes of each method
     agents: tuple[RunRecord, ...]
     priors: tuple[RunRecord, ...]
     crossplay: Crossplay | None
@@ -46,8 +49,8 @@ class ReportData:
         return played_name(self.metric)
 
     def slot(self, method: str) -> int:
-        """The number of a method's colour."""
-        return self.methods.index(method) if method in self.methods else len(self.methods)
+        """The number of a method's look."""
+        return self.looks.get(method, nth_look(len(self.looks)))
 
     def runs_of(self, method: str) -> list[RunRecord]:
         return [run for run in self.agents if run.method == method]
@@ -59,6 +62,74 @@ class ReportData:
     def metrics_known(self) -> list[str]:
         """Names logged by any agent, in the order of the files."""
         return list(dict.fromkeys(name for run in self.agents for name in run.curves))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """Several studies on one page; a method has the same look in all of them."""
+
+    sources: tuple[Path, ...]
+    title: str
+    names: tuple[str, ...]
+    studies: tuple[ReportData, ...]
+    kinds: Mapping[str, Kind]
+    looks: Mapping[str, int]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Those of all studies, each once."""
+        return tuple(self.looks)
+
+    @property
+    def agents(self) -> tuple[RunRecord, ...]:
+        return tuple(run for study in self.studies for run in study.agents)
+
+    @property
+    def replays(self) -> tuple[tuple[str, Replay], ...]:
+        return tuple(replay for study in self.studies for replay in study.replays)
+
+    @property
+    def films(self) -> tuple[tuple[str, str], ...]:
+        return tuple(film for study in self.studies for film in study.films)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        named = zip(self.names, self.studies, strict=True)
+        return tuple(f"{name}: {words}" for name, study in named for words in study.notes)
+
+
+def is_study(source: Path) -> bool:
+    """Whether a folder is a pipeline's, or holds a cross-play: it is not mixed with others."""
+    return (source / "crossplay.json").is_file() or (source / "agents").is_dir()
+
+
+def collect_all(
+    sources: Sequence[Path], *, title: str = "", metric: str = ""
+) -> ReportData | SideBySide:
+    """One study from all sources; several beside each other where at least two are studies."""
+    folders = list({source.resolve(): source for source in sources}.values())
+    if sum(is_study(source) for source in folders) < 2:
+        return collect(folders, title=title, metric=metric)
+    studies = []
+    for source in folders:
+        try:
+            studies.append(collect([source], metric=metric))
+        except OmgError as error:
+            raise OmgError(f"{source}, one of {len(folders)} studies: {error}") from error
+    kinds = {m: k for study in reversed(studies) for m, k in study.kinds.items()}
+    kinds = {m: kinds[m] for m in dict.fromkeys(m for s in studies for m in s.methods)}
+    looks = looks_of(kinds)
+    names = [source.resolve().name for source in folders]
+    if len(set(names)) < len(names):
+        names = [str(source) for source in folders]
+    return SideBySide(
+        sources=tuple(folders),
+        title=title or " and ".join(names),
+        names=tuple(names),
+        studies=tuple(dataclasses.replace(s, looks=looks, kinds=kinds) for s in studies),
+        kinds=kinds,
+        looks=looks,
+    )
 
 
 def collect(sources: Sequence[Path], *, title: str = "", metric: str = "") -> ReportData:
@@ -80,11 +151,15 @@ def collect(sources: Sequence[Path], *, title: str = "", metric: str = "") -> Re
             "replays in there. Give a pipeline's folder, or runs."
         )
     agents = _named_like(crossplay, [run for run in runs if run.role == "agent"])
+    methods = _methods(agents, crossplay)
+    kinds = _kinds(methods, agents, crossplay)
     return ReportData(
         sources=tuple(sources),
         title=title or _title(agents, crossplay),
         metric=_metric(metric, agents, crossplay),
-        methods=_methods(agents, crossplay),
+        methods=methods,
+        kinds=kinds,
+        looks=looks_of(kinds),
         agents=tuple(agents),
         priors=tuple(run for run in runs if run.role == "prior"),
         crossplay=crossplay,
@@ -114,8 +189,8 @@ def _one_crossplay(sources: Sequence[Path]) -> Crossplay | None:
     files = [path for source in sources if (path := source / "crossplay.json").is_file()]
     if len(files) > 1:
         raise OmgError(
-            f"There are {len(files)} cross-play tables ({', '.join(map(str, files))}), a report "
-            "shows one. Give one of these folders."
+            f"There are {len(files)} cross-play tables ({', '.join(map(str, files))}), a study has "
+            "one. Give one of these folders, or compare them with omg report."
         )
     return read_crossplay(files[0]) if files else None
 
@@ -174,6 +249,17 @@ def _named_like(crossplay: Crossplay | None, runs: Sequence[RunRecord]) -> list[
 def _methods(agents: Sequence[RunRecord], crossplay: Crossplay | None) -> tuple[str, ...]:
     played = [agent.method for agent in crossplay.agents] if crossplay else []
     return tuple(dict.fromkeys([*played, *(run.method for run in agents)]))
+
+
+def _kinds(
+    methods: Sequence[str], agents: Sequence[RunRecord], crossplay: Crossplay | None
+) -> dict[str, Kind]:
+    """What each method knows about the others, as its runs say, else the cross-play."""
+    found = {a.method: kind_of(a.am_model) for a in (crossplay.agents if crossplay else ())}
+    for run in agents:
+        model, goal = run.config.get("am_model"), run.config.get("moa_goal")
+        found[run.method] = kind_of(str(model or ""), goal)
+    return {method: found[method] for method in methods}
 
 
 def _title(agents: Sequence[RunRecord], crossplay: Crossplay | None) -> str:

@@ -8,9 +8,10 @@ import numpy as np
 
 from omg.evaluation.crossplay_table import Crossplay, Permutation
 from omg.evaluation.words import PERMUTATION
-from omg.report.charts import Interval, Series, line_chart
+from omg.report.charts import Series, line_chart
 from omg.report.data import ReportData
 from omg.report.html import Html, el, figure, join, note, number, slug, swatch
+from omg.report.intervals import Interval
 from omg.report.metrics import describe
 from omg.report.sides import side_by_side, side_name, splits_of
 

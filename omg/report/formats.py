@@ -12,7 +12,8 @@ from omg.evaluation.crossplay_table import Crossplay, Number, Opponent
 from omg.storage.files import read_checked
 from omg.types import OmgError
 
-DRAWN = ("foraging", "stag_hunt", "snowdrift")  # games whose replays are pictures of a grid
+# Games whose replays are pictures of a grid, or of a plane.
+DRAWN = ("foraging", "stag_hunt", "snowdrift", "spread", "predator_prey")
 MAX_SIDE = 100  # cells of a board that can be drawn
 Place: TypeAlias = tuple[FiniteFloat, FiniteFloat]  # row, column
 Chances: TypeAlias = tuple[FiniteFloat, ...]
@@ -26,6 +27,16 @@ class Frame:
     players: tuple[Thing, ...]
     foods: tuple[Thing, ...]
     score: tuple[Number, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """A board without cells: sizes and distances in widths of a cell."""
+
+    players: tuple[FiniteFloat, ...]  # radii
+    thing: FiniteFloat  # the radius of landmarks and obstacles
+    things: str  # what they are called
+    near: FiniteFloat  # who comes this near to a place has reached it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,8 @@ class Replay:
     goals: tuple[str, ...] = ()
     beliefs: tuple[tuple[Chances, ...], ...] | None = None
     predictions: tuple[tuple[Chances, ...], ...] | None = None
+    roles: tuple[str, ...] = ()
+    plane: Plane | None = None  # None: a grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +105,8 @@ def read_replay(path: Path) -> Replay:
         problem = f"has {len(replay.subgoals)} rows of subgoals for {steps} steps"
     elif replay.subgoals is not None and any(len(row) != seats - 1 for row in replay.subgoals):
         problem = f"does not have {seats - 1} subgoals in every row"
+    elif replay.plane is not None and len(replay.plane.players) != seats:
+        problem = f"has sizes of {len(replay.plane.players)} players among {seats}"
     problem = problem or _inferences(replay, steps)
     if problem:
         raise OmgError(f"{path} {problem}. Leave it out, or record it again.")

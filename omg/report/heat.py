@@ -19,6 +19,7 @@ from omg.report.html import (
     number,
     scroll_box,
     section,
+    slug,
     tabs,
 )
 from omg.report.metrics import Metric, played_metrics
@@ -26,6 +27,7 @@ from omg.report.results import crossplay_command
 from omg.report.sides import side_name, splits_of
 
 MAX_METRICS = 6
+FEW = 10  # columns that fit on a phone
 Values = Mapping[tuple[str, str, str], float]  # split, opponent, agent
 
 
@@ -165,7 +167,9 @@ def _heat_table(
         el("thead", heads),
         el("tbody", lines) if lines else None,
         el("tfoot", foot) if foot else None,
-        class_="heat",
+        class_="heat few" if len(columns) <= FEW else "heat",
+        style=f"--n:{len(columns)}",
+        data_chart=slug(f"heat {title}{' by seed' * grouped}"),
     )
     return scroll_box(content, title)
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
+from omg.report.looks import look_class
+
 VOID = frozenset(["meta", "link", "br", "hr", "input", "col", "img"])
 
 
@@ -61,6 +63,18 @@ def data_script(name: str, content: Any) -> Html:
     return Html(f'<script type="application/json" id="{html.escape(name)}">{text}</script>')
 
 
+def scoped(content: Html, prefix: str) -> Html:
+    """The same with a prefix before every id and every reference to one, so that a page can hold
+    it beside others of its kind. Data of scripts cannot match: quotes are escaped there."""
+
+    def renamed(match: re.Match[str]) -> str:
+        names = " ".join(prefix + name for name in match[3].split(" "))
+        return f'{match[1]}="{match[2]}{names}"'
+
+    named = r'( (?:id|for|aria-controls|aria-labelledby|data-chart))="()([^"]+)"'
+    return Html(re.sub(r'( href)="(#)([^"]+)"', renamed, re.sub(named, renamed, content)))
+
+
 def slug(text: str) -> str:
     """A name usable as an id."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "x"
@@ -105,8 +119,8 @@ def swatch(slot: int) -> Html:
 
 
 def line_class(slot: int) -> str:
-    """The classes of a method's line: eight colours, dashed from the second four on."""
-    return f"line c{slot % 8}" + (" dash" if slot % 8 >= 4 else "")
+    """The classes of a method's line."""
+    return f"line {look_class(slot)}"
 
 
 def table(
@@ -117,20 +131,24 @@ def table(
     numeric: Iterable[int] = (),
     wrap: Iterable[int] = (),
 ) -> Html:
-    """A table in a box of its own that scrolls sideways; the first column names the row.
-    `numeric` columns are aligned to the right, `wrap` columns may break their lines."""
+    """A table whose first column names the row; on a phone every row becomes a card. `numeric`
+    columns are aligned to the right, `wrap` columns may break their lines."""
     right, soft = frozenset(numeric), frozenset(wrap)
+    names = [cell if isinstance(cell, str) else None for cell in head]
 
     def style(column: int) -> str | None:
-        names = ["num"] * (column in right) + ["soft"] * (column in soft)
-        return " ".join(names) or None
+        classes = ["num"] * (column in right) + ["soft"] * (column in soft)
+        return " ".join(classes) or None
 
     header = el("tr", [el("th", cell, scope="col", class_=style(i)) for i, cell in enumerate(head)])
     body = [
         el(
             "tr",
             el("th", row[0], scope="row", class_=style(0)),
-            [el("td", cell, class_=style(i)) for i, cell in enumerate(row[1:], 1)],
+            [
+                el("td", cell, class_=style(i), data_label=names[i])
+                for i, cell in enumerate(row[1:], 1)
+            ],
         )
         for row in rows
     ]
@@ -139,6 +157,7 @@ def table(
         el("caption", caption, class_="hidden-caption"),
         el("thead", header),
         el("tbody", body),
+        class_="cards",
     )
     return scroll_box(content, caption)
 

@@ -58,20 +58,23 @@ def last_tests(data: ReportData) -> Html:
     )
     rows = []
     for method in methods:
-        cells: list[Child] = [el("td", str(len(data.runs_of(method))), class_="num")]
+        count = str(len(data.runs_of(method)))
+        cells: list[Child] = [el("td", count, class_="num", data_label="Seeds")]
         for name in names:
             seeds, digits = ends[method, name], places[name]
             found = mean_interval(seeds) if seeds else None
             shown = el("span", number(found.value if found else None, digits))
             low, high = within(name, found.low, found.high) if found else (None, None)
-            cells.append(el("td", shown, range_words(low, high, digits, seeds), class_="num"))
+            beside = range_words(low, high, digits, seeds)
+            label = describe(name).title
+            cells.append(el("td", shown, beside, class_="num", data_label=label))
         rows.append(el("tr", el("th", swatch(data.slot(method)), " ", method, scope="row"), cells))
     content = el(
         "table",
         el("caption", "Last tests per method", class_="hidden-caption"),
         el("thead", head),
         el("tbody", rows),
-        class_="results",
+        class_="results cards",
     )
     counts = [len(data.runs_of(m)) for m in methods]
     caption = "The last test of every run: mean and 95 % t interval over seeds."

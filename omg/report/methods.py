@@ -67,7 +67,7 @@ def command_table(data: ReportData) -> Html:
 def difference_table(data: ReportData) -> Html:
     """Keys in which the methods differ; with one method, what differs from the defaults."""
     methods = [method for method in data.methods if data.runs_of(method)]
-    values = {method: _values(data.runs_of(method)) for method in methods}
+    values = {method: values_of(data.runs_of(method)) for method in methods}
     keys = list(dict.fromkeys(key for found in values.values() for key in found))
     if len(methods) == 1:
         return _against_defaults(methods[0], values[methods[0]])
@@ -80,7 +80,7 @@ def difference_table(data: ReportData) -> Html:
 
 def shared_table(data: ReportData) -> Html | None:
     """What all methods share and the shipped defaults do not say."""
-    methods = [_values(data.runs_of(m)) for m in data.methods if data.runs_of(m)]
+    methods = [values_of(data.runs_of(m)) for m in data.methods if data.runs_of(m)]
     if len(methods) < 2:
         return None
     same = {k: v for k, v in methods[0].items() if all(m.get(k) == v for m in methods)}
@@ -107,7 +107,7 @@ def _differs(shown: str, default: Any) -> bool:
         return shown != _shown(default)
 
 
-def _values(runs: Sequence[RunRecord]) -> dict[str, str]:
+def values_of(runs: Sequence[RunRecord]) -> dict[str, str]:
     """Settings as text; one that varies between a method's seeds lists all its values."""
     every = [settings(run.config) for run in runs]
     keys = dict.fromkeys(key for found in every for key in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from omg.report.data import ReportData
-from omg.report.html import Html, details, el, join, note, section
+from omg.report.html import Child, Html, details, el, join, note, section
 from omg.report.methods import command_table, difference_table, shared_table
 
 NOT_SHOWN = ("started", "packages")  # of a session; packages one by one
@@ -13,21 +13,26 @@ NOT_SHOWN = ("started", "packages")  # of a session; packages one by one
 
 def header(data: ReportData) -> Html:
     """The title, a sentence, and the facts."""
+    return top(data.title, summary(data))
+
+
+def top(title: str, *content: Child) -> Html:
+    """The head of a page: its title, and the button for light or dark."""
     toggle = el(
         "button", "Dark", type="button", id="theme", aria_pressed="false", title="Light or dark"
     )
+    line = el("div", el("p", "Report", class_="eyebrow"), toggle, class_="topline")
+    return el("header", line, el("h1", title), content)
+
+
+def summary(data: ReportData) -> Html:
+    """A sentence about a study, and its facts."""
     facts = [
         el("div", el("dt", term), el("dd", value, el("small", why) if why else None))
         for term, value, *rest in _facts(data)
         for why in (rest[0] if rest else "",)
     ]
-    return el(
-        "header",
-        el("div", el("p", "Report", class_="eyebrow"), toggle, class_="topline"),
-        el("h1", data.title),
-        el("p", _lede(data), class_="lede"),
-        el("dl", facts, class_="facts"),
-    )
+    return join(el("p", _lede(data), class_="lede"), el("dl", facts, class_="facts"))
 
 
 def setup_section(data: ReportData) -> Html:

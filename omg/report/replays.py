@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
@@ -19,26 +20,29 @@ def other_seats(replay: Replay) -> list[int]:
 
 
 def hits(replay: Replay) -> list[list[int | None]] | None:
-    """For every prediction, how many steps later its cell is entered or held by that opponent;
-    None where it never is. The cell is the nearest one to the decoded place."""
+    """For every prediction, how many steps later that opponent reaches it; None where it never
+    does. On a grid it reaches the nearest cell to the decoded place, on a plane it comes near."""
     if replay.subgoals is None:
         return None
     seats = other_seats(replay)
-    paths = {seat: [_stands(frame.players[seat]) for frame in replay.frames] for seat in seats}
+    paths = {seat: [frame.players[seat] for frame in replay.frames] for seat in seats}
     found = []
     for step, row in enumerate(replay.subgoals):
         later = []
         for seat, place in zip(seats, row, strict=True):
-            ahead = paths[seat][step + 1 :]
-            cell = _cell(place)
-            later.append(ahead.index(cell) + 1 if cell in ahead else None)
+            ahead = [_reaches(replay, player, place) for player in paths[seat][step + 1 :]]
+            later.append(ahead.index(True) + 1 if True in ahead else None)
         found.append(later)
     return found
 
 
-def _stands(player: Thing) -> tuple[int, int] | None:
-    """Where a player is; None for one that has left."""
-    return _cell(player) if player[2] else None
+def _reaches(replay: Replay, player: Thing, place: Sequence[float]) -> bool:
+    """Whether a player is where it was expected; one that has left is nowhere."""
+    if not player[2]:
+        return False
+    if replay.plane is not None:
+        return math.dist(player[:2], place) <= replay.plane.near
+    return _cell(player) == _cell(place)
 
 
 def _cell(place: Sequence[float]) -> tuple[int, int]:
@@ -48,7 +52,10 @@ def _cell(place: Sequence[float]) -> tuple[int, int]:
 def replays_section(data: ReportData) -> Html:
     """The player and its data; a script moves it."""
     if not (data.replays or data.films):
-        missing = note("No replays were found (replays/*.json of a grid game, *.svg of battles).")
+        missing = note(
+            "No replays were found (replays/*.json; *.svg of battles). omg crossplay --replays=3 "
+            "records them."
+        )
         return section("replays", "Replays", missing)
     films = [_film(name, picture) for name, picture in data.films]
     if not data.replays:
@@ -96,8 +103,17 @@ def _content(name: str, replay: Replay) -> dict[str, Any]:
         "beliefs": replay.beliefs,
         "predictions": replay.predictions,
         "actions": replay.actions,
-        "things": "Food" if replay.env == "foraging" else "Targets",
+        "things": _things(replay),
+        "roles": list(replay.roles),
+        "plane": replay.plane and {"players": replay.plane.players, "thing": replay.plane.thing},
     }
+
+
+def _things(replay: Replay) -> str:
+    """What stands on the board beside the players."""
+    if replay.plane is not None:
+        return replay.plane.things
+    return "Food" if replay.env == "foraging" else "Targets"
 
 
 def _short(thing: Thing) -> list[float]:
@@ -135,7 +151,8 @@ def _player(data: ReportData) -> Html:
     words = join(
         "One episode per entry, recorded while evaluating. A ring shows where the learning agent "
         "infers that the opponent is heading; the dashed line is where it really goes next. A "
-        "prediction counts as reached if the opponent stands in the nearest cell at a later step. "
+        "prediction counts as reached if the opponent stands in the nearest cell at a later step "
+        "(where there are no cells: if it comes as near as one step at full speed). "
         "Bars show what each opponent is believed to want, beside the action expected of it. "
         "Keys: ← → step, space plays, Home and End jump.",
         _recorded(data),
@@ -173,7 +190,7 @@ def _controls() -> Html:
     return el(
         "div",
         button("back", "←", "One step back"),
-        el("button", "Play", type="button", id="replay-play", aria_pressed="false"),
+        el("button", "Play", type="button", id="replay-play", aria_pressed="false", class_="play"),
         button("forward", "→", "One step forward"),
         slider,
         el("label", "Speed", for_="replay-speed", class_="hidden-caption"),
@@ -183,9 +200,9 @@ def _controls() -> Html:
 
 
 def _legend() -> Html:
-    def item(words: str, *marks: Child) -> Html:
+    def item(words: str, *marks: Child, name: str | None = None) -> Html:
         picture = el("svg", marks, width="34", height="18", viewBox="0 0 34 18", aria_hidden="true")
-        return el("li", picture, el("span", words))
+        return el("li", picture, el("span", words, id=name))
 
     def line(classes: str) -> Html:
         return el("line", x1="3", x2="31", y1="9", y2="9", class_=classes)
@@ -196,7 +213,11 @@ def _legend() -> Html:
         item(
             "opponent", el("rect", x="10", y="2", width="14", height="14", rx="4", class_="o1 body")
         ),
-        item("food; numbers are levels", el("circle", cx="17", cy="9", r="6", class_="food")),
+        item(
+            "food; numbers are levels",
+            el("circle", cx="17", cy="9", r="6", class_="food"),
+            name="replay-thing-words",
+        ),
         item("opponent's past path", line("o1 past")),
         item("its next steps", line("o1 future")),
         item(

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from omg.evaluation.crossplay_table import Crossplay, Paired, Summary
 from omg.evaluation.words import FIXED, seed_notes
-from omg.report.charts import Interval
 from omg.report.data import ReportData
 from omg.report.evidence import permutation, profiles
 from omg.report.html import (
@@ -24,6 +23,7 @@ from omg.report.html import (
     swatch,
     tabs,
 )
+from omg.report.intervals import Interval
 from omg.report.last_tests import COLUMNS, explained, last_tests, range_words
 from omg.report.metrics import describe, played_metrics
 from omg.report.sides import side_by_side, side_name, splits_of
@@ -91,9 +91,10 @@ def _summary_table(data: ReportData, rows: Sequence[Summary]) -> Html:
             for position, name in enumerate(names):
                 row = found.get((split, method, name))
                 strong = method in best.get(name, ())
-                cells.append(_value_cell(row, places[name], strong=strong, iqm=False))
+                title = describe(name).title
+                cells.append(_value_cell(row, places[name], title, strong=strong))
                 if position == 0:
-                    cells.append(_value_cell(row, places[name], strong=False, iqm=True))
+                    cells.append(_value_cell(row, places[name], "IQM", iqm=True))
             lines.append(
                 el("tr", el("th", swatch(data.slot(method)), " ", method, scope="row"), cells)
             )
@@ -103,7 +104,7 @@ def _summary_table(data: ReportData, rows: Sequence[Summary]) -> Html:
         el("caption", "Results per method and side of the pool", class_="hidden-caption"),
         el("thead", head),
         bodies,
-        class_="results",
+        class_="results cards",
     )
     return figure(scroll_box(content, "Results per method"), _table_caption(data, rows, names))
 
@@ -130,12 +131,14 @@ def _best(
     return best
 
 
-def _value_cell(row: Summary | None, places: int, *, strong: bool, iqm: bool) -> Html:
+def _value_cell(
+    row: Summary | None, places: int, title: str, *, strong: bool = False, iqm: bool = False
+) -> Html:
     if row is None:
-        return el("td", "–", class_="num")
+        return el("td", "–", class_="num none", data_label=title)
     shown = el("strong" if strong else "span", number(row.iqm if iqm else row.mean, places))
     beside = None if iqm else range_words(row.mean_low, row.mean_high, places, row.seeds)
-    return el("td", shown, beside, class_="num")
+    return el("td", shown, beside, class_="num", data_label=title)
 
 
 def _table_caption(data: ReportData, rows: Sequence[Summary], names: Sequence[str]) -> Html:
@@ -196,7 +199,7 @@ def _means(data: ReportData, rows: Sequence[Summary], lineup: str) -> Html | Non
                 *(row.method, data.slot(row.method), row.mean, row.mean_low, row.mean_high),
                 each=row.seeds if row.mean_low is None else (),
             )
-            for row in sorted(chosen, key=lambda r: data.slot(r.method))
+            for row in sorted(chosen, key=lambda r: data.methods.index(r.method))
             if row.split == split and row.mean is not None
         ]
         for split in splits_of(row.split for row in chosen)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from omg.evaluation.metric_bounds import bounds
-from omg.report.charts import Interval, interval_plot
 from omg.report.html import Html, el, slug
+from omg.report.intervals import Interval, interval_plot
 
 SPLITS = (("train", "Seen opponents"), ("heldout", "Unseen opponents"))
 

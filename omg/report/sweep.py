@@ -22,9 +22,10 @@ from omg.report.html import (
     swatch,
     table,
 )
+from omg.report.looks import nth_look
 from omg.report.metrics import describe
 from omg.report.overview import navigation
-from omg.report.page import POLICY, asset
+from omg.report.page import POLICY, asset, script
 from omg.report.sweep_charts import (
     SweepPage,
     SweepRow,
@@ -64,7 +65,7 @@ def render_sweep(page: SweepPage) -> str:
         navigation(list(PARTS)),
         el("main", parts, id="content"),
         el("footer", el("p", "Made ", made, " by ", el("code", "omg sweep"), ".")),
-        el("script", Html(asset("report.js"))),
+        script(),
     )
     return join(Html("<!doctype html>\n"), el("html", head, body, lang="en"), "\n")
 
@@ -104,7 +105,7 @@ def _best(page: SweepPage) -> Html:
     series = [
         found
         for slot, row in enumerate(shown)
-        if (found := series_of(words_of(row.settings), slot, row.curves, page.metric))
+        if (found := series_of(words_of(row.settings), nth_look(slot), row.curves, page.metric))
     ]
     title = describe(page.metric).title
     chart = (
@@ -145,7 +146,10 @@ def _close(rows: Sequence[SweepRow]) -> int:
 
 
 def _legend(rows: Sequence[SweepRow]) -> Html:
-    items = [el("span", swatch(slot), " ", words_of(row.settings)) for slot, row in enumerate(rows)]
+    items = [
+        el("span", swatch(nth_look(slot)), " ", words_of(row.settings))
+        for slot, row in enumerate(rows)
+    ]
     return el("div", items, class_="legend")
 
 

@@ -12,9 +12,18 @@ import numpy as np
 from omg.evaluation.metric_bounds import bounds, within
 from omg.evaluation.statistics import mean_interval
 from omg.experiment.series import Curve
-from omg.report.axes import Frame, drawing, nice_ticks, percent, stretched, text, tick_text
-from omg.report.charts import Interval, interval_plot
+from omg.report.axes import (
+    Frame,
+    drawing,
+    nice_ticks,
+    percent,
+    plotted,
+    stretched,
+    text,
+    tick_text,
+)
 from omg.report.html import Html, el, figure, note, number, section, slug
+from omg.report.intervals import Interval, interval_plot
 from omg.report.metrics import describe
 
 MOST_VALUES = 12  # of a key that has a row per value; more become a scatter
@@ -134,7 +143,14 @@ def _scatter(page: SweepPage, key: str, name: str, title: str) -> Html:
     marks += [text(f"{back(t):.3g}", percent(frame.x(t)), height, dy="18") for t in x_ticks]
     marks.append(text(key, "50%", height, dy="38", class_="axis"))
     described = f"{title}: {len(points)} runs."
-    return el("div", drawing(name, title, described, marks, height=height), class_="plot intervals")
+    return plotted(
+        name,
+        drawing(name, title, described, marks, height=height),
+        title=title,
+        columns=[key, page.metric],
+        rows=points,
+        kind="intervals",
+    )
 
 
 def parallel_coordinates(page: SweepPage) -> Html:
@@ -174,8 +190,14 @@ def parallel_coordinates(page: SweepPage) -> Html:
     described = (
         f"{title}: {len(page.tested)} configurations; best {words_of(page.tested[0].settings)}."
     )
-    picture = drawing("parallel", title, described, marks, height=height)
-    return el("div", picture, class_="plot intervals")
+    return plotted(
+        "parallel",
+        drawing("parallel", title, described, marks, height=height),
+        title=title,
+        columns=[*page.keys, page.metric],
+        rows=[[*(shown(row.settings[k]) for k in page.keys), row.value] for row in page.tested],
+        kind="intervals",
+    )
 
 
 def _few(ticks: Mapping[str, float]) -> dict[str, float]:

@@ -32,11 +32,11 @@ from omg.report.html import (
     table,
     tabs,
 )
+from omg.report.looks import COLOURS, PRIOR_COLOUR, Kind, explained_looks
 from omg.report.metrics import COLLAPSE, LOSSES, PRIORS, Metric, tested_metrics
 from omg.report.runs import RunRecord, final_accuracy
 
 MAX_TABS = 9
-_PRIOR_SLOT = 22  # colours of their own: a prior belongs to no method
 
 
 def curves_section(data: ReportData) -> Html:
@@ -58,22 +58,27 @@ def curves_section(data: ReportData) -> Html:
 
 
 def legend(data: ReportData) -> Html | None:
-    """Methods and their colours; a click hides a method's curves in this part of the page."""
+    """The methods that have runs, as buttons."""
     methods = [m for m in data.methods if data.runs_of(m)]
-    if not methods:
-        return None
+    return method_buttons({m: data.slot(m) for m in methods}, data.kinds) if methods else None
+
+
+def method_buttons(looks: Mapping[str, int], kinds: Mapping[str, Kind]) -> Html:
+    """Methods and their looks; a click hides a method's curves in this part of the page."""
     buttons = [
         el(
             "button",
-            swatch(data.slot(m)),
-            el("span", m),
+            swatch(look),
+            el("span", method),
             type="button",
             aria_pressed="true",
-            data_toggle=data.slot(m),
+            data_toggle=look,
         )
-        for m in methods
+        for method, look in looks.items()
     ]
-    return el("div", buttons, class_="legend", role="group", aria_label="Methods shown")
+    row = el("div", buttons, class_="legend", role="group", aria_label="Methods shown")
+    meaning = explained_looks(kinds)
+    return join(row, el("p", meaning, class_="about looks") if meaning else None)
 
 
 def _series(data: ReportData, metric: str) -> list[Series]:
@@ -192,11 +197,12 @@ def _priors(data: ReportData) -> Html | None:
     groups: dict[str, list[RunRecord]] = {}
     for run in data.priors:
         groups.setdefault(run.method, []).append(run)
+    looks = [PRIOR_COLOUR + i % 2 + COLOURS * (i // 2 % 4) for i in range(len(groups))]
     charts = []
     for metric in PRIORS:
         found = [
-            series_of(name, slot, [r.curves[metric.name] for r in runs if metric.name in r.curves])
-            for slot, (name, runs) in enumerate(groups.items(), _PRIOR_SLOT)
+            series_of(name, look, [r.curves[metric.name] for r in runs if metric.name in r.curves])
+            for look, (name, runs) in zip(looks, groups.items(), strict=True)
         ]
         series = [s for s in found if s is not None]
         if series:
@@ -211,7 +217,7 @@ def _priors(data: ReportData) -> Html | None:
         words += f" The finished prior decodes exactly the players of: {cells} of the states."
     if variance:
         words += f" It explains of the variance of the players' features: {variance}."
-    names = [el("span", swatch(slot), " ", name) for slot, name in enumerate(groups, _PRIOR_SLOT)]
+    names = [el("span", swatch(look), " ", name) for look, name in zip(looks, groups, strict=True)]
     key = el("div", names, class_="legend") if len(names) > 1 else None
     return figure(join(key, el("div", charts, class_="multiples")), words)
 

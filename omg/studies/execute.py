@@ -332,4 +332,4 @@ def build_pool(step: Step, out: Path) -> str:
             pool.add_runs(runs, steps=entry["steps"], split=entry["split"])
     part.rename(step.output)
     train, heldout = pool.members("train"), pool.members("heldout")
-    return f"{len(train)} to train with, {len(heldout)} held out"
+    return f"{len(train)} seen (to train with), {len(heldout)} unseen (held out)"

@@ -9,11 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from omg.evaluation.crossplay_table import Crossplay
-from omg.evaluation.words import PERMUTATION, seed_notes, spoken, value_words
+from omg.evaluation.words import PERMUTATION, SIDES, seed_notes, spoken, value_words
 from omg.report.formats import read_crossplay
 from omg.studies.steps import Plan
-
-SIDES = {"train": "seen", "heldout": "unseen"}
 
 
 def print_result(plan: Plan) -> None:

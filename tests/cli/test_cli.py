@@ -647,3 +647,22 @@ def test_too_little_memory_for_torch_is_told_before_torch_is_loaded(
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True)
     assert (done.returncode == 1) == told
     assert ("omg: this process may have 600 MiB (ulimit -v)." in done.stderr) == told
+
+
+def test_training_without_an_environment_says_which_there_are(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["train", "--config=qmix", f"--local_results_path={tmp_path}"])
+    assert done.exit_code == 2
+    assert "No environment is named. Add --env-config=<name> with one of: battle," in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_space_after_config_does_in_every_command_that_takes_it() -> None:
+    for words in (
+        ["config", "show", "--config", "qmix", "--env-config", "foraging"],
+        ["train", "print_config", "--config", "qmix", "--env-config", "foraging"],
+        ["sweep", "--config", "qmix", "--env-config", "foraging", "lr=grid:0.1,0.2", "--dry-run"],
+        ["pipeline", "--env-config", "foraging", "--dry-run"],
+    ):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+        assert "qmix" in done.output or words[0] == "pipeline"

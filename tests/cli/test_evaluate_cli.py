@@ -67,11 +67,12 @@ def test_crossplay_prints_and_writes_everything(study: Path, tmp_path: Path) -> 
     out = done("crossplay", *agents, "--episodes=5", f"--out={tmp_path}", "--replays=1")
 
     content = json.loads((tmp_path / "crossplay.json").read_text())
-    summary = {(r["method"], r["split"], r["metric"]): r for r in content["summary"]}
+    said = {"train": "seen", "heldout": "unseen"}
+    summary = {(r["method"], said[r["split"]], r["metric"]): r for r in content["summary"]}
     shown = rows(out, "own return, mean")
     assert [row[:3] for row in shown] == [
         [method, side, "homologue"]
-        for side in ("train", "heldout")
+        for side in ("seen", "unseen")
         for method in ("Naive", "iql_omg")
     ]
     for row in shown:
@@ -88,6 +89,7 @@ def test_crossplay_prints_and_writes_everything(study: Path, tmp_path: Path) -> 
 
     with (tmp_path / "crossplay.csv").open() as file:
         cells = list(csv.DictReader(file))
+    assert {(cell["split"], cell["side"]) for cell in cells} == set(said.items())
     assert len(cells) == len(content["cells"]) == 3 * 4
     assert float(cells[5]["own_return"]) == content["cells"][5]["metrics"]["own_return"]
     assert {row["hit_ratio"] == "" for row in cells if row["method"] == "Naive"} == {True}
@@ -164,13 +166,14 @@ def test_the_permutation_test_is_printed_and_explained(study: Path, tmp_path: Pa
     ("words", "expected"),
     [
         (["evaluate", "nowhere"], "nowhere is not a run"),
-        (["evaluate", "iql"], "trained a whole team"),
+        (["evaluate", "iql", "--pool=seen"], "trained a whole team"),
+        (["evaluate", "iql", "--permute"], "permute would have no effect"),
         (["evaluate", "naive-s1", "--which=99"], "no model '99'"),
         (["evaluate", "naive-s1", "--pool=nowhere"], "nowhere is not a pool"),
         (["evaluate", "naive-s1", "--split=test"], "split=test"),
         (["evaluate", "naive-s1", "--episodes=0"], "episodes=0"),
         (["evaluate", "naive-s1", "--replays=-1"], "replays=-1"),
-        (["evaluate", "naive-s1", "--pool=seen"], "seen has no heldout members"),
+        (["evaluate", "naive-s1", "--pool=seen", "--split=unseen"], "seen has no heldout members"),
         (["crossplay", "naive-s1", "--baseline=Naiv"], "did you mean 'Naive'"),
         (["crossplay", "naive-s1", "--lineup=some"], "lineup=some"),
         (["crossplay", "naive-s1", "naive-s1"], "both 'Naive' with seed 1"),

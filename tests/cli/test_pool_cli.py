@@ -74,15 +74,15 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_pool_is_filled_listed_and_split(runs: Path) -> None:
     out = done("add", "pools/demo", runs / "iql-s1", "--steps=early,middle,final", "--split=train")
-    assert "Added iql-s1-100 (iql, early, train)" in out
-    assert "3 to train with, 0 held out" in out
+    assert "Added iql-s1-100 (iql, early, seen)" in out
+    assert "3 seen (to train with), 0 unseen (held out)" in out
     done("add", "pools/demo", runs / "iql-s2", runs / "qmix-s1", runs / "qmix-s2")
     done("add", "pools/demo", "--script=nearest_food", "--noise=0.05")
 
     out = done("list", "pools/demo")
     rows = [line.split("│")[1:-1] for line in out.splitlines() if line.startswith("│")]
     cells = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
-    assert cells["iql-s1-200"] == ["iql", "iql-s1", "1", "middle", "200", "own", "any", "train"]
+    assert cells["iql-s1-200"] == ["iql", "iql-s1", "1", "middle", "200", "own", "any", "seen"]
     assert cells["qmix-s2-300"] == [
         "qmix",
         "qmix-s2",
@@ -91,7 +91,7 @@ def test_a_pool_is_filled_listed_and_split(runs: Path) -> None:
         "300",
         "common",
         "any",
-        "train",
+        "seen",
     ]
     assert cells["script-nearest_food-0.05"][3:5] == ["noise 0.05", "-"]
     assert len(cells) == 7
@@ -100,8 +100,8 @@ def test_a_pool_is_filled_listed_and_split(runs: Path) -> None:
     assert out == done("split", "pools/demo", "--heldout=0.4", "--seed=1")
     held = {m.run for m in OpponentPool.open("pools/demo").members("heldout")}
     assert {run.partition("-")[0] for run in held} == {"iql", "qmix"}
-    assert f"heldout {', '.join(sorted(held))}" in out
-    assert all(run in done("list", "pools/demo", "--split=heldout") for run in held)
+    assert f"unseen  {', '.join(sorted(held))}" in out
+    assert all(run in done("list", "pools/demo", "--split=unseen") for run in held)
 
     done("split", "pools/demo", "--heldout=iql-s2,qmix-s1")
     held = {m.run for m in OpponentPool.open("pools/demo").members("heldout")}
@@ -135,7 +135,7 @@ def test_an_agent_with_an_opponent_model_is_added_and_its_damage_noticed(runs: P
         "iql_am/base_am": Linear(2, 2),
     }
     save_models(runs / "naive" / "models" / "300", networks=networks, optimiser={}, meta=meta)
-    assert "Added naive-300 (iql_am, final, train)" in done("add", "pools/demo", runs / "naive")
+    assert "Added naive-300 (iql_am, final, seen)" in done("add", "pools/demo", runs / "naive")
     out = done("show", "pools/demo", "naive-300")
     assert list(json.loads(out[: out.rindex("}") + 1])["model"]) == ["base_am"]
     assert "intact" in out

@@ -105,3 +105,15 @@ def test_a_plot_of_two_seeds_says_that_they_have_no_interval(study: Path) -> Non
     result = CliRunner().invoke(app, ["plot", *runs, "--out", str(study / "curve.png")])
     assert result.exit_code == 0, result.output
     assert "Fewer than three seeds have no interval, so each seed is shown." in result.output
+
+
+def test_two_studies_stand_side_by_side(study: Path) -> None:
+    write_pipeline(Path("other"), SMALL)
+    answer = report(study, "other", "--out=both.html")
+    assert answer.code == 0, answer
+    assert "2 studies, 2 methods, 8 runs, 4 replays" in answer.out
+    text = Path("both.html").read_text(encoding="utf-8")
+    assert "<h1>study and other</h1>" in text
+    assert "omg report study other" in text
+    line = refused(study, "other", "--metric=test_own_retrun_mean")
+    assert line.startswith("omg: study, one of 2 studies: No run has the metric")

@@ -292,3 +292,18 @@ def test_what_the_command_line_changed_is_told_apart_from_what_was_before() -> N
     assert given == {"env_args": {"sight": 2}, "lr": 0.1}, "foraging.yaml says gamma: 0.95"
     plain = load(parse_arguments(words[:2])).config.as_dict()
     assert before == plain
+
+
+def test_config_and_env_config_may_be_followed_by_a_space() -> None:
+    words = ["--config", "qmix", "--t_max=5", "--env-config", "foraging", "with", "lr=0.1"]
+    spaced = parse_arguments(words)
+    assert (spaced.alg, spaced.env) == ("qmix", "foraging")
+    assert [update.path for update in spaced.updates] == ["t_max", "lr"]
+    for words in (["--config"], ["--config", "--t_max=5"], ["--env-config", "with", "lr=0.1"]):
+        with pytest.raises(OmgError, match=r"names nothing. Write --(env-)?config=<name>"):
+            parse_arguments(words)
+
+
+def test_a_value_after_a_space_is_answered_with_how_to_write_it() -> None:
+    with pytest.raises(OmgError, match=r"Write --t_max=500\."):
+        parse_arguments(["--config=qmix", "--t_max", "500"])

@@ -210,7 +210,7 @@ def test_an_unknown_key_names_the_nearest_and_the_word_it_came_from() -> None:
 def test_a_key_of_pymarl_without_a_place_says_what_stands_in_it() -> None:
     assert refusal("--q_nstep=3") == (
         "'q_nstep' (from --q_nstep=3) is a key of PyMARL that is not used here. Targets are "
-        "λ-returns: use td_lambda (0: one step, 1: the whole episode), and leave 'q_nstep' out."
+        "λ-returns: use td_lambda, in Q-learning q_lambda (0: one step), and leave 'q_nstep' out."
     )
     assert "mixing_embed_dim" in refusal("--network_size=big")
 

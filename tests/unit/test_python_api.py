@@ -352,5 +352,5 @@ def test_agents_are_evaluated_and_compared_in_python(
     written = omg.crossplay([naive.folder], pool.path, episodes=4, out=tmp_path / "out")
     assert (tmp_path / "out" / "crossplay.json") in written.files
     assert {row["split"] for row in written.rows()} == {"train", "heldout"}
-    with pytest.raises(omg.OmgError, match="split=unseen is not known"):
-        omg.evaluate(naive, pool, split="unseen")
+    with pytest.raises(omg.OmgError, match="split=unmet is not known"):
+        omg.evaluate(naive, pool, split="unmet")

@@ -10,7 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from omg.cli.train import train
-from omg.experiment import output
+from omg.experiment import tensorboard
 from omg.experiment.output import read_metrics
 from omg.experiment.training import RunInterrupted, TrainingLoop
 
@@ -81,8 +81,8 @@ def test_a_run_goes_on_without_a_tensorboard_that_cannot_be_imported(
     fault = "cannot import name 'runtime_version' from 'google.protobuf'"
     (package / "__init__.py").write_text(f"raise ImportError({fault!r})\n")
     monkeypatch.syspath_prepend(package.parent)
-    monkeypatch.setattr(output, "version", lambda _: protobuf)
-    output._without_tensorboard.cache_clear()
+    monkeypatch.setattr(tensorboard, "version", lambda _: protobuf)
+    tensorboard._remark.cache_clear()
     folders = [run(tmp_path / name, "--t_max=120") for name in ("one", "two")]
     for folder in folders:
         assert not (folder / "tb").exists()

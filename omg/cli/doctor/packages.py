@@ -111,6 +111,8 @@ OPTIONAL = (
     ("rware", "rware", "the warehouse: env=gymnasium", "omg-marl[rware]"),
     ("matplotlib", "matplotlib", "learning curves: omg plot", "matplotlib"),
     ("PIL", "pillow", "replays as GIF", "pillow"),
+    ("onnxruntime", "onnxruntime", "policies as ONNX: omg export", "omg-marl[export]"),
+    ("wandb", "wandb", "Weights & Biases: use_wandb", "omg-marl[wandb]"),
     ("pymongo", "pymongo", "Sacred's records in a MongoDB: mongo_url", "omg-marl[mongo]"),
 )
 

@@ -38,6 +38,7 @@ class ParticleEnv(NativeEnv, Generic[F]):
 
     scene: ClassVar[Scene[Any]]
     things: ClassVar[str]  # what the bodies beside the agents are called
+    thing_size: ClassVar[float]  # their radius in pictures
 
     def __init__(
         self,
@@ -69,6 +70,11 @@ class ParticleEnv(NativeEnv, Generic[F]):
     @abstractmethod
     def _frame_of(self, state: FloatArray, step: int, score: tuple[float, ...]) -> F:
         """The frame that a state vector [S] describes."""
+
+    @property
+    def agent_sizes(self) -> tuple[float, ...]:
+        """The agents' radii, by seat."""
+        return tuple(self._particles.bodies.sizes[: self.spec.n_agents])
 
     # --- what all share --------------------------------------------------------------------
 
