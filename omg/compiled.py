@@ -1,5 +1,5 @@
-"""C code of ours, compiled with the system's compiler on first use and kept: for the networks'
-kernels and for games, so it knows neither torch nor arrays."""
+"""C code of ours, compiled with the system's compiler on first use and kept, or else taken from the
+wheel: for the networks' kernels and for games, so it knows neither torch nor arrays."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from omg import prebuilt
+
 log = logging.getLogger("omg.kernels")
 K = TypeVar("K")
 Found: TypeAlias = "tuple[K | None, str]"  # a kernel or None, and where it is from or why not
@@ -26,7 +28,16 @@ Found: TypeAlias = "tuple[K | None, str]"  # a kernel or None, and where it is f
 _switch = {"on": True}
 _said: set[str] = set()
 
+NATIVE = "-march=native"
 SHARED = ("-fPIC", "-shared", "-std=gnu11")
+# No -ffast-math: rounding by a magic constant must stay as written.
+NETWORK_FLAGS = ("-O3", NATIVE, "-ffp-contract=fast", "-fno-math-errno", *SHARED)
+# Neither fused operations nor fast-math: NumPy must find the same in every bit.
+GAME_FLAGS = (
+    *("-O3", NATIVE, "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
+    *SHARED,
+)
+OPENMP = "-fopenmp"
 
 
 def _cpu() -> str:
@@ -41,11 +52,6 @@ def _cpu() -> str:
 def _cache() -> Path:
     root = os.environ.get("OMG_CACHE") or os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "omg-marl"
-
-
-def _headers(source: Path) -> list[Path]:
-    """What a source may include; a change there must compile it again."""
-    return sorted(source.parent.glob("*.h"))
 
 
 def _private(path: Path) -> bool:
@@ -118,6 +124,25 @@ def load_library(
     symbols it needs."""
     if os.environ.get("OMG_KERNELS", "1") == "0":
         return None, "switched off by OMG_KERNELS=0"
+    library, reason = _built_here(source, flags, beside)
+    if library is None and (built := prebuilt.best(source, flags)) is not None:
+        try:
+            return _opened(built.path, beside), f"built for {built.level} in the wheel ({reason})"
+        except OSError as error:
+            return None, f"{reason}, and that of the wheel cannot be loaded: {error}"
+    return library, reason
+
+
+def _opened(path: Path, beside: Path | None) -> ctypes.CDLL:
+    if beside:
+        ctypes.CDLL(str(beside), mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(str(path))
+
+
+def _built_here(
+    source: Path, flags: tuple[str, ...], beside: Path | None
+) -> tuple[ctypes.CDLL | None, str]:
+    """For this very processor, by this machine's compiler."""
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
     if compiler is None:
         return None, "no C compiler found"
@@ -125,15 +150,11 @@ def load_library(
         version = subprocess.run(
             [compiler, "--version"], check=True, capture_output=True, text=True, timeout=20
         ).stdout
-        texts = [path.read_text(encoding="utf-8") for path in (source, *_headers(source))]
-        parts = [*texts, version, _cpu(), " ".join(flags)]
-        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
+        key = prebuilt.key_of(source, (version, _cpu(), " ".join(flags)))
         target = _folder() / f"{source.stem}-{key}.so"
         if not _intact(target):
             _compile(compiler, source, target, flags)
-        if beside:
-            ctypes.CDLL(str(beside), mode=ctypes.RTLD_GLOBAL)
-        return ctypes.CDLL(str(target)), f"compiled by {version.splitlines()[0]}"
+        return _opened(target, beside), f"compiled by {version.splitlines()[0]}"
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", "") or str(error)
         last = (detail.strip().splitlines() or [type(error).__name__])[-1]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from omg.config.schema import Config
+from omg.experiment import tensorboard
 from omg.registry import Registry
 from omg.storage.files import RunFolder, new_file, writing
 from omg.storage.locks import refuse_link
@@ -43,7 +44,7 @@ def trackers_of(
     """What the configuration asks for, by name. `records` is what metrics.jsonl holds, and
     `env_steps` the step at which a run goes on; None: it begins."""
     before = list(records)
-    if config.use_tensorboard and not config.evaluate:
+    if config.use_tensorboard and not config.evaluate and tensorboard.usable():
         yield "tensorboard", TensorBoardTracker(folder.path / "tb", env_steps)
     if config.use_csv:
         yield "csv", CsvTracker(folder.path / "metrics.csv", before)

@@ -25,11 +25,7 @@ __all__ = ["Found", "say_once", "switched", "use_kernels"]
 K = TypeVar("K")
 
 TOLERANCE = 1e-4  # of a self-test
-# No -ffast-math: rounding by a magic constant must stay as written.
-FLAGS = (
-    *("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno"),
-    *compiled.SHARED,
-)
+FLAGS = compiled.NETWORK_FLAGS
 
 
 def _torch_openmp() -> Path | None:
@@ -57,7 +53,7 @@ def load_library(source_name: str) -> tuple[ctypes.CDLL | None, str]:
     """The compiled library, or None and the reason why there is none."""
     source = Path(__file__).with_name("kernels") / source_name
     openmp = _torch_openmp()
-    return compiled.load_library(source, (*FLAGS, "-fopenmp") if openmp else FLAGS, openmp)
+    return compiled.load_library(source, (*FLAGS, compiled.OPENMP) if openmp else FLAGS, openmp)
 
 
 def load_kernel(

@@ -88,13 +88,17 @@ def test_without_the_game_the_error_says_where_it_was_looked_for(
 ) -> None:
     monkeypatch.setenv("SC2PATH", str(tmp_path / "nowhere"))
     text = refusal(map_name="3m")
-    assert f"SC2PATH points to {tmp_path / 'nowhere'}, which does not exist" in text
+    assert f"not found: SC2PATH is {tmp_path / 'nowhere'}, but that folder does not exist. " in text
+    assert "the one that holds Versions and Maps" in text
     assert "--env-config=predator_prey" in text
     monkeypatch.setenv("SC2PATH", str(tmp_path))
-    assert f"{tmp_path}, which holds no game" in refusal(map_name="3m")
+    assert f"{tmp_path}, but that folder has no Versions/Base<build> in it" in refusal(
+        map_name="3m"
+    )
     monkeypatch.delenv("SC2PATH")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert "SC2PATH is not set" in refusal(map_name="3m")
+    usual = f"SC2PATH is not set, and the usual folder {tmp_path / 'home' / 'StarCraftII'} does"
+    assert usual in refusal(map_name="3m")
 
 
 def test_a_wrong_map_is_answered_with_the_nearest(standin: Any) -> None:  # noqa: F811
@@ -195,6 +199,23 @@ def test_the_doctor_hears_what_is_there(standin: Any, tmp_path: Path) -> None:  
     maps = describe_installation()[-1]
     assert not maps.found
     assert "without 25m" in maps.detail
+
+
+def test_the_doctor_imports_what_it_calls_ok(
+    standin: Any,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    forget_packages()
+    (tmp_path / "broken" / "smac").mkdir(parents=True)
+    told = "Descriptors cannot be created directly.\\nIf this call came from …"
+    (tmp_path / "broken" / "smac" / "__init__.py").write_text(f"raise TypeError('{told}')")
+    monkeypatch.syspath_prepend(tmp_path / "broken")
+    found = describe_installation()[0]
+    assert not found.found
+    assert "TypeError: Descriptors cannot be created directly. The" in found.detail
+    assert "pip install 'protobuf<3.21' 'tensorboard<2.20'" in found.detail
+    forget_packages()
 
 
 def test_a_folder_with_several_builds_lists_them(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from omg.cli.train import train
+from omg.experiment import tensorboard
 from omg.experiment.output import read_metrics
 from omg.experiment.training import RunInterrupted, TrainingLoop
 
@@ -58,6 +60,38 @@ def test_events_are_those_of_metrics_jsonl(tmp_path: Path) -> None:
 
 def test_without_use_tensorboard_no_events_are_written(tmp_path: Path) -> None:
     assert not (run(tmp_path, "--use_tensorboard=False", "--t_max=60") / "tb").exists()
+
+
+@pytest.mark.parametrize(
+    ("protobuf", "remedy"),
+    [("3.20.3", "pip install 'tensorboard<2.20'"), ("6.33.0", "pip install tensorboard,")],
+)
+def test_a_run_goes_on_without_a_tensorboard_that_cannot_be_imported(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    protobuf: str,
+    remedy: str,
+) -> None:
+    """As `smac` leaves it: an old protobuf beside a new TensorBoard."""
+    for known in [name for name in sys.modules if "tensorboard" in name.split(".")[:3]]:
+        monkeypatch.delitem(sys.modules, known)
+    package = tmp_path / "broken" / "tensorboard"
+    package.mkdir(parents=True)
+    fault = "cannot import name 'runtime_version' from 'google.protobuf'"
+    (package / "__init__.py").write_text(f"raise ImportError({fault!r})\n")
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setattr(tensorboard, "version", lambda _: protobuf)
+    tensorboard._remark.cache_clear()
+    folders = [run(tmp_path / name, "--t_max=120") for name in ("one", "two")]
+    for folder in folders:
+        assert not (folder / "tb").exists()
+        assert read_metrics(folder / "metrics.jsonl")
+    said = [record for record in caplog.records if record.name == "omg.output"]
+    (remark,) = [record.getMessage() for record in said]  # once for two runs
+    assert fault in remark
+    assert remedy in remark
+    assert "metrics.jsonl has everything" in remark
 
 
 def test_a_finished_run_that_is_prolonged_keeps_all_its_events(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import importlib
 import warnings
 from typing import Any
 
-from omg.cli.doctor.line import Line, is_there, reason, version_of
+from omg.cli.doctor.line import Line, import_faults, is_there, reason, version_of
 
 # Module, distribution, how to do without: what a run imports. Torch has lines of its own.
 NEEDED = (
@@ -17,27 +17,24 @@ NEEDED = (
     ("rich", "rich", ""),
     ("typer", "typer", ""),
     ("sacred", "sacred", ", or train with use_sacred=false"),
-    ("tensorboard", "tensorboard", ", or train with use_tensorboard=false"),
 )
 
 
 def needed_lines() -> list[Line]:
     """What every run imports."""
-    return [*(_package_line(*row) for row in NEEDED), _setuptools()]
+    faults = import_faults([row[0] for row in NEEDED])
+    return [*(_package_line(*row, faults.get(row[0], "")) for row in NEEDED), _setuptools()]
 
 
-def _package_line(module: str, distribution: str, otherwise: str) -> Line:
-    """A needed package; numpy is imported, because a build that does not fit breaks it."""
+def _package_line(module: str, distribution: str, otherwise: str, fault: str) -> Line:
+    """A needed package."""
     install = f"pip install {distribution.lower()}{otherwise}"
     if not is_there(module):
         return Line("needed", module, "problem", "not installed", install, needed=True)
-    if module == "numpy":
-        try:
-            importlib.import_module(module)
-        except Exception as error:
-            told = f"installed, but cannot be imported: {reason(error)}"
-            again = f"pip install --force-reinstall {module}"
-            return Line("needed", module, "problem", told, again, needed=True)
+    if fault:
+        told = f"installed, but cannot be imported: {fault}"
+        again = f"pip install --force-reinstall {distribution.lower()}{otherwise}"
+        return Line("needed", module, "problem", told, again, needed=True)
     return Line("needed", module, "ok", version_of(distribution) or "version unknown", needed=True)
 
 
@@ -99,6 +96,7 @@ def _threads(torch: Any) -> str:
     )
 
 
+EVENTS = "tensorboard.compat.proto.event_pb2"  # what an old protobuf breaks
 # Module, distribution, what it is for, what to install.
 OPTIONAL = (
     (
@@ -121,14 +119,35 @@ OPTIONAL = (
 
 def feature_lines() -> list[Line]:
     """Packages that single features need."""
-    return [_feature(*row) for row in OPTIONAL]
+    faults = import_faults([EVENTS, *(row[0] for row in OPTIONAL)])
+    features = (_feature(*row, faults.get(row[0], "")) for row in OPTIONAL)
+    return [_tensorboard(faults.get(EVENTS, "")), *features]
 
 
-def _feature(module: str, distribution: str, purpose: str, install: str) -> Line:
+def _feature(module: str, distribution: str, purpose: str, install: str, fault: str) -> Line:
     if not is_there(module):
         detail, advice = f"not installed; for {purpose}", f"pip install '{install}'"
         return Line("features", module, "missing", detail, advice)
+    if fault:
+        told = f"installed, but cannot be imported: {fault}; for {purpose}"
+        return Line("features", module, "problem", told, f"pip install --upgrade '{install}'")
     return Line("features", module, "ok", f"{version_of(distribution)}; for {purpose}")
+
+
+def _tensorboard(fault: str) -> Line:
+    """Without it runs write metrics.jsonl alone, and say so."""
+    name, purpose = "tensorboard", "curves while a run trains: <run>/tb"
+    if not is_there(name):
+        told = f"not installed; for {purpose}"
+        return Line("features", name, "missing", told, "pip install tensorboard")
+    if fault:
+        told = (
+            f"{version_of(name)} cannot be imported beside protobuf {version_of('protobuf')}: "
+            f"{fault}; runs leave it out"
+        )
+        advice = "pip install 'tensorboard<2.20', which works with the protobuf that smac needs"
+        return Line("features", name, "problem", told, advice)
+    return Line("features", name, "ok", f"{version_of(name)}; for {purpose}")
 
 
 def starcraft_lines() -> list[Line]:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from omg.cli.doctor.line import Line, is_there, reason, version_of
+from omg.cli.doctor.line import Line, import_faults, is_there, reason, version_of
 
 PURPOSE = "sweeps, studies and slow games on several machines (docs/scaling.md)"
 INSTALL = "pip install 'omg-marl[ray]'"
@@ -29,6 +29,9 @@ def ray_lines() -> list[Line]:
     """Version, the cluster that --address=auto means, and its cores."""
     if not is_there("ray"):
         return [Line("Ray", "ray", "missing", f"not installed; for {PURPOSE}", INSTALL)]
+    if fault := import_faults(["ray"]).get("ray"):
+        told = f"installed, but cannot be imported: {fault}; for {PURPOSE}"
+        return [Line("Ray", "ray", "problem", told, f"{INSTALL} --force-reinstall")]
     return [Line("Ray", "ray", "ok", f"{version_of('ray')}; for {PURPOSE}"), _cluster()]
 
 

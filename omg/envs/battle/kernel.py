@@ -21,11 +21,7 @@ from omg.envs.battle.reference import ReferenceBattles
 from omg.envs.battle.rules import Rules
 from omg.types import IntArray
 
-# Neither fused operations nor fast-math: NumPy must find the same in every bit.
-FLAGS = (
-    *("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
-    *compiled.SHARED,
-)
+FLAGS = compiled.GAME_FLAGS
 
 # Members of the struct in battle.c, in its order: constants, the field, what a step tells.
 CONSTANTS = (

@@ -76,11 +76,15 @@ def import_package(package: Package) -> ModuleType:
     except Exception as error:
         raise OmgError(
             f"The package '{name}' is installed but cannot be imported: {type(error).__name__}: "
-            f"{error}. Its own requirements (pysc2, protobuf) do not fit each other; install it "
-            f"anew as its repository ({package.repository}) says."
+            f"{_first_line(error)}. The packages it needs do not fit each other; protobuf 3.20 "
+            f"does: pip install 'protobuf<3.21' 'tensorboard<2.20' ({PAGE})."
         ) from error
     _parse_flags()
     return module
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
 
 
 def _parse_flags() -> None:
@@ -111,14 +115,20 @@ def check_game() -> Path:
     """The game's folder; an error where no game lies there."""
     folder = game_folder()
     if not installed_builds(folder):
-        told = "SC2PATH points to" if os.environ.get("SC2PATH") else "SC2PATH is not set, and"
-        there = "holds no game" if folder.is_dir() else "does not exist"
         raise OmgError(
-            f"StarCraft II was not found: {told} {folder}, which {there} (no Versions/Base<build> "
-            f"in it). Install the game (4.6.2 or 4.10, {PAGE}) and set SC2PATH to its folder. "
+            f"StarCraft II was not found: {_where_it_is_not(folder)}. Install the game (4.6.2 or "
+            f"4.10) and set SC2PATH to its folder, the one that holds Versions and Maps: {PAGE}. "
             f"{ALTERNATIVE}"
         )
     return folder
+
+
+def _where_it_is_not(folder: Path) -> str:
+    """Why no game was found, as a clause."""
+    lacks = "has no Versions/Base<build> in it" if folder.is_dir() else "does not exist"
+    if os.environ.get("SC2PATH"):
+        return f"SC2PATH is {folder}, but that folder {lacks}"
+    return f"SC2PATH is not set, and the usual folder {folder} {lacks}"
 
 
 def known_maps(package: Package) -> dict[str, Mapping[str, Any]]:
@@ -173,18 +183,22 @@ def _named_build(build: int) -> str:
 
 
 def describe_installation() -> list[Finding]:
-    """For `omg doctor`: what of StarCraft II is there, and what to do about the rest. Imports
-    nothing and starts nothing."""
+    """For `omg doctor`: what of StarCraft II is there, and what to do about the rest. The packages
+    are imported, no game is started."""
     folder = game_folder()
     builds, maps = installed_builds(folder), installed_maps(folder)
-    origin = "SC2PATH" if os.environ.get("SC2PATH") else "SC2PATH is not set; the usual place"
+    origin = (
+        " (SC2PATH)" if os.environ.get("SC2PATH") else " (the usual folder; SC2PATH is not set)"
+    )
     lacking = [name for name in MAPS if name not in maps]
     return [
         *(_package_finding(package) for package in (SMAC, SMACV2)),
         Finding(
             "StarCraft II",
             bool(builds),
-            f"{', '.join(map(_named_build, builds)) or 'no game'} in {folder} ({origin})",
+            f"{', '.join(map(_named_build, builds))} in {folder}{origin}"
+            if builds
+            else _where_it_is_not(folder),
             "" if builds else f"install the game and set SC2PATH to its folder: {PAGE}",
         ),
         Finding(
@@ -200,12 +214,12 @@ def describe_installation() -> list[Finding]:
 
 
 def _package_finding(package: Package) -> Finding:
-    found = find_spec(package.module) is not None
-    shown = package_version(package.distribution) or "version unknown"
-    advice = f"install it from its source repository, {package.repository}: {PAGE}"
-    return Finding(
-        f"package {package.module}",
-        found,
-        shown if found else "not installed",
-        "" if found else advice,
-    )
+    name = f"package {package.module}"
+    if find_spec(package.module) is None:
+        advice = f"install it from its source repository, {package.repository}: {PAGE}"
+        return Finding(name, False, "not installed", advice)
+    try:
+        import_package(package)
+    except OmgError as error:
+        return Finding(name, False, str(error), f"the whole installation: {PAGE}")
+    return Finding(name, True, package_version(package.distribution) or "version unknown")

@@ -1,0 +1,73 @@
+"""The wheel carries our C code compiled for common processors; everything else is in
+pyproject.toml. Without a compiler, or not on Linux with x86-64, it carries the sources alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent
+sys.path.insert(0, str(ROOT))
+from omg import compiled, prebuilt  # noqa: E402
+
+# Where C code lies, and how it is compiled.
+SOURCES = {
+    "omg/modules/kernels": (*compiled.NETWORK_FLAGS, compiled.OPENMP),
+    "omg/envs/battle": compiled.GAME_FLAGS,
+}
+
+
+def levels() -> list[str]:
+    """For which processors: all levels, or those that OMG_PREBUILT names (0: none)."""
+    named = os.environ.get("OMG_PREBUILT", ",".join(prebuilt.LEVELS)).split(",")
+    return [level for level in prebuilt.LEVELS if level in named]
+
+
+def compiler() -> str | None:
+    """What the libraries are built with; None: they are left out."""
+    if not levels():
+        return None
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return None
+    return shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+
+
+class BuildWithKernels(build_py):
+    """Also compiles; not for an editable installation, which compiles on first use."""
+
+    def run(self) -> None:
+        super().run()
+        found = compiler()
+        if found is None or self.editable_mode:
+            return
+        for folder, flags in SOURCES.items():
+            target = Path(self.build_lib) / folder / prebuilt.FOLDER
+            shutil.rmtree(target, ignore_errors=True)
+            for source in sorted((ROOT / folder).glob("*.c")):
+                prebuilt.build(found, source, flags, target, levels())
+
+
+class PlatformWheel(bdist_wheel):
+    """For any Python 3, but for one platform where it carries libraries."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return ("py3", "none", super().get_tag()[2])
+
+
+class WithLibraries(Distribution):
+    """Ours are no extension modules, but as bound to the platform."""
+
+    def has_ext_modules(self) -> bool:
+        return compiler() is not None
+
+
+setup(
+    cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel}, distclass=WithLibraries
+)
