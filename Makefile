@@ -5,12 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test fuzz lint bench bench-check clean
+.PHONY: help setup demo check test docs docs-serve fuzz lint bench bench-check clean
 
 help:
 	@echo "make demo   set up .venv, run the whole story in five minutes: opponents, OMG, rivals, report (results/demo)"
 	@echo "make check  set up .venv, run ruff, mypy, import-linter and the fast tests: for every save"
 	@echo "make test   set up .venv, run ruff, mypy, import-linter and all tests but the slow ones"
+	@echo "make docs   set up .venv, write the documentation as a site with search to build/site"
+	@echo "make docs-serve  the same at http://localhost:8000, renewed while you write"
 	@echo "make fuzz   set up .venv, try odd command lines, damaged files, kills and faults (docs/reliability.md)"
 	@echo "make bench  set up .venv, measure speed and memory (docs/performance.md), write benchmarks/results.json"
 	@echo "make bench-check  the same ratios, and fail when one misses its floor (benchmarks/floors.json)"
@@ -40,6 +42,13 @@ check: lint
 
 test: lint
 	$(BIN)/pytest -n 2
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "build/site/index.html; with search: $(BIN)/python -m http.server -d build/site"
+
+docs-serve: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 fuzz: $(STAMP)
 	$(BIN)/python -W ignore -m tests.fuzz $(FUZZ)

@@ -14,9 +14,10 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
 from benchmarks.report import markdown_table, plain_table
 
@@ -45,26 +46,37 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 # Runs in both checkouts, so it uses only what both have. Answers every line with a speed.
 WORKER = """
-import sys
-from time import thread_time
+import sys, time
 import torch
 from benchmarks.training import Training, config_of
-torch.set_num_threads(1)
-training = Training(config_of(sys.argv[2:]))
+threads, seconds, clock, *words = sys.argv[1:]
+torch.set_num_threads(int(threads))
+training = Training(config_of(words))
 training.warm(3)
 print("ready", flush=True)
 for _ in sys.stdin:
-    print(training.steps_per_second(float(sys.argv[1]), thread_time), flush=True)
+    print(training.steps_per_second(float(seconds), getattr(time, clock)), flush=True)
 """
 
 
 class Side:
-    """A training in a process of its own, with the code of one checkout."""
+    """A training in a process of its own, with the code of one checkout. A `clock` is a function
+    of the module time: CPU seconds of one thread, or all that pass (`perf_counter`)."""
 
-    def __init__(self, checkout: Path, words: Sequence[str], seconds: float) -> None:
+    def __init__(
+        self,
+        checkout: Path,
+        words: Sequence[str],
+        seconds: float,
+        *,
+        threads: int = 1,
+        clock: str = "thread_time",
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
+        environment |= variables
         self._process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(seconds), *words],
+            [sys.executable, "-c", WORKER, str(threads), str(seconds), clock, *words],
             cwd=checkout,
             env=environment,
             stdin=subprocess.PIPE,
@@ -81,7 +93,7 @@ class Side:
         return line
 
     def measure(self) -> float:
-        """Environment steps per CPU second."""
+        """Environment steps per second of the clock."""
         assert self._process.stdin is not None
         print(file=self._process.stdin, flush=True)
         return float(self._answer())

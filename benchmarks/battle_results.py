@@ -19,13 +19,13 @@ from omg.evaluation.curves import band, read_curve
 from omg.experiment.output import read_metrics
 
 ALGORITHMS = ("vdn", "qmix")
-STEPS = {"3m": 150_000, "8m": 300_000, "2s3z": 250_000, "3s_vs_5z": 250_000, "5m_vs_6m": 250_000}
-# PyMARL's, but for: Adam, more episodes of shorter memory, and exploration that ends sooner.
+STEPS = {"3m": 150_000, "8m": 500_000, "2s3z": 400_000, "3s_vs_5z": 400_000, "5m_vs_6m": 400_000}
+# PyMARL's, but for: Adam, λ-returns, and one update per two episodes of 32 copies.
 WORDS = (
     *("--env-config=battle", "--use_sacred=False", "--use_tensorboard=False", "--quiet"),
-    *("--optimizer=adam", "--lr=0.001", "--buffer_size=2000", "--updates_per_episode=0.5"),
-    *("--epsilon_anneal_time=50000", "--target_update_interval=100", "--test_interval=10000"),
-    *("--test_nepisode=128", "--test_batch_size_run=64", "--save_model_interval=100000000"),
+    *("--optimizer=adam", "--lr=0.001", "--q_lambda=0.8", "--updates_per_episode=0.5"),
+    *("--test_interval=10000", "--test_nepisode=128", "--test_batch_size_run=64"),
+    "--save_model_interval=100000000",
 )
 WON = "test_battle_won_mean"
 ENOUGH = 0.9

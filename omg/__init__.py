@@ -12,6 +12,7 @@ for, and torch with it, is imported when the name is used.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from omg.experiment.session import train as train
     from omg.opponents.pool import OpponentPool as Pool
     from omg.types import OmgError as OmgError
+
+# Threads that wait for each other sleep instead of spinning: beside other processes, spinning made
+# training on two threads several times slower than on one (docs/performance.md). torch's OpenMP
+# reads this when it is loaded, so it is said here, before; a user's own setting stays.
+if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
+    os.environ["OMP_WAIT_POLICY"] = "passive"
 
 _WHERE = {
     "Agent": "omg.experiment.agent:Agent",

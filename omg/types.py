@@ -89,6 +89,8 @@ class EnvSpec:
     # The role of every seat ("predator", "prey" …); empty: all seats are alike. Seats of one role
     # see and may do the same kinds of things, and a policy of one role plays in all of them.
     roles: tuple[str, ...] = ()
+    # True: roles are opponents, so that the sum of their rewards is nobody's goal.
+    opposed: bool = False
     # How many of the obs_dim features every seat really has; the rest are always zero. Empty: all.
     obs_dims: tuple[int, ...] = ()
     # True: seats may become absent during an episode, and stay so until it ends (see `alive`).

@@ -179,6 +179,10 @@ def envs_check(
 
     choice = _chosen(env, context.args)
     maps = _maps_of(choice) if all_maps else ()
+    if maps and any(update.path == "env_args.map_name" for update in choice.given):
+        raise OmgError(
+            "--all-maps checks every map, and map_name names one. Leave out one of them."
+        )
     if not maps:
         results = _checked(choice.env, choice.args)
         typer.echo(f"{choice.name} {choice.args or ''}".strip())

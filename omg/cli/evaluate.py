@@ -47,7 +47,7 @@ def evaluate(
     sample: bool = SAMPLE,
     out: str = typer.Option("", help="folder of the results; empty: <run>/evaluation"),
     replays: int = typer.Option(
-        REPLAYS, help="grid games: episodes written with what was inferred"
+        REPLAYS, help="grid games, battles: episodes written with what was inferred"
     ),
 ) -> None:
     """Test any run. An agent trained with a pool meets every opponent of it; a team plays alone."""
@@ -97,7 +97,9 @@ def crossplay(
     metric: str = typer.Option("own_return", help="what is printed and drawn; all are written"),
     baseline: str = typer.Option("", help="method the others are compared to; empty: the first"),
     out: Path = typer.Option(Path("crossplay"), help="folder of the results"),
-    replays: int = typer.Option(0, help="grid games: replays of each method's first agent"),
+    replays: int = typer.Option(
+        0, help="grid games, battles: replays of each method's first agent"
+    ),
 ) -> None:
     """Play learning agents against all opponents, and compare their methods."""
     from omg.evaluation.evaluate import crossplay as play
@@ -249,7 +251,9 @@ def _print_closing(table: Crossplay, replays: int) -> None:
     for note in _notes(table):
         typer.echo(f"Note: {note}")
     if replays and not any(path.parent.name == "replays" for path in written):
-        typer.echo("Note: replays are written for foraging, stag_hunt and snowdrift only.")
+        from omg.evaluation.subgoal_replay import ENVS
+
+        typer.echo(f"Note: replays are written for {', '.join(ENVS)} only.")
     files = [path for path in written if path.parent.name != "replays"]
     typer.echo(f"Wrote {', '.join(str(path) for path in files)}")
     if len(written) > len(files):

@@ -30,7 +30,7 @@ def pool_add(
     ),
     script: str = typer.Option("", help="add a scripted player instead of runs"),
     env: str = typer.Option(
-        "", help="the script's environment; empty: the pool's, else the first that has it"
+        "", help="the script's environment or its --env-config; empty: the pool's, else the first"
     ),
     noise: float = typer.Option(0.0, help="the script's probability of a random action"),
     split: str = typer.Option("", help="seen or unseen; empty: the run's side, else seen"),
@@ -45,6 +45,7 @@ def pool_add(
     if bool(runs) == bool(script):
         raise OmgError("Give the folders of runs, or --script=<name>, and not both.")
     side = _side(split)
+    env = env and _environment(env)
     opened = OpponentPool.open_or_new(pool)
     if script:
         added: Sequence[PoolMember] = [
@@ -55,6 +56,14 @@ def pool_add(
     for member in added:
         typer.echo(f"Added {member.id} ({member.algorithm}, {member.skill}, {SIDES[member.split]})")
     typer.echo(_summary(opened))
+
+
+def _environment(name: str) -> str:
+    """The environment of a configuration (battle_both: battle); else the name as it is."""
+    from omg.config.arguments import Arguments
+    from omg.config.loader import available, load
+
+    return load(Arguments(env=name)).config.env if name in available("envs") else name
 
 
 @pool_app.command("list")

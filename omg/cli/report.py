@@ -23,7 +23,7 @@ def report(
         typer.echo(words)
     typer.echo(
         f"Wrote {out} ({out.stat().st_size / 1024:,.0f} KiB): {len(data.methods)} methods, "
-        f"{len(data.agents)} runs, {len(data.replays)} replays"
+        f"{len(data.agents)} runs, {len(data.replays) + len(data.films)} replays"
     )
 
 

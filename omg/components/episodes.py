@@ -19,9 +19,13 @@ class OneHot:
 
     def __init__(self, n: int) -> None:
         self.n = n
+        self._codes: dict[torch.device, Tensor] = {}
 
     def __call__(self, value: Tensor) -> Tensor:
-        codes = torch.arange(self.n, device=value.device, dtype=torch.int64)
+        codes = self._codes.get(value.device)
+        if codes is None:
+            codes = torch.arange(self.n, device=value.device, dtype=torch.int64)
+            self._codes[value.device] = codes
         return (value.long().unsqueeze(-1) == codes).to(torch.float32)
 
 
@@ -159,7 +163,8 @@ class EpisodeBatch:
     """Episodes as tensors [B, T, …] (constants [B, …]) with a `filled` mask [B, T].
 
     Reading `batch["obs"]` gives the field's working dtype. Slices (`batch[2:5, :10]`) are views
-    that cannot be written through; a list or tensor of indices copies.
+    that cannot be written through; a list or tensor of indices copies. `numbers` [B] tell the
+    episodes of a replay buffer apart: no two episodes of a process have the same one.
     """
 
     def __init__(
@@ -175,6 +180,7 @@ class EpisodeBatch:
         self.max_seq_length = max_seq_length
         self.device = torch.device(device)
         self.writable = True
+        self.numbers: IntArray | None = None
         self._data: dict[str, Tensor] = {}
         for name, spec in scheme.fields.items():
             lead = (batch_size,) if spec.episode_const else (batch_size, max_seq_length)
@@ -188,7 +194,7 @@ class EpisodeBatch:
         batch.scheme = scheme
         batch.batch_size, batch.max_seq_length = int(filled.shape[0]), int(filled.shape[1])
         batch.device = filled.device
-        batch.writable = True
+        batch.writable, batch.numbers = True, None
         batch._data = dict(data)
         batch.filled = filled
         return batch
@@ -224,11 +230,19 @@ class EpisodeBatch:
         copied = not isinstance(rows, slice)
         if copied:
             rows = torch.as_tensor(rows, device=self.device)
+        # Numbers of rows cost half as much by index_select; it takes no negative ones and no mask.
+        listed = copied and rows.dtype == torch.int64 and rows.ndim == 1
+        rows = torch.where(rows < 0, rows + self.batch_size, rows) if listed else rows
+
+        def taken(value: Tensor) -> Tensor:
+            return value.index_select(0, rows) if listed else value[rows]
+
         data = {
-            name: value[rows] if self.scheme.fields[name].episode_const else value[:, steps][rows]
+            name: taken(value if self.scheme.fields[name].episode_const else value[:, steps])
             for name, value in self._data.items()
         }
-        part = EpisodeBatch.from_data(self.scheme, data, self.filled[:, steps][rows].clone())
+        filled = taken(self.filled[:, steps])
+        part = EpisodeBatch.from_data(self.scheme, data, filled if listed else filled.clone())
         part.writable = copied
         return part
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 
 from omg.components.episodes import ALIVE, EpisodeBatch, Field, Scheme
 from omg.functional import Packing
-from omg.types import EnvSpec, OmgError
+from omg.types import EnvSpec, IntArray, OmgError
 
+_NUMBERS = itertools.count()  # of all episodes in this process, see `EpisodeBatch.numbers`
 SEAT = "agent_idx"  # the field of an episode with the seat of its one learning agent
 
 
@@ -195,6 +197,7 @@ class ReplayBuffer:
         self.episodes_in_buffer = 0
         self._next = 0
         self._lengths = np.zeros(capacity, np.int64)
+        self._numbers = np.full(capacity, -1, np.int64)
         self._store = EpisodeBatch(
             scheme, batch_size=capacity, max_seq_length=max_seq_length, device=device
         )
@@ -248,8 +251,13 @@ class ReplayBuffer:
         if stale > steps:
             store.filled[rows, steps:stale] = False
         self._lengths[rows] = episodes.lengths.cpu().numpy()
+        self._number(np.arange(rows.start, rows.stop))
         self._next = (self._next + count) % self.capacity
         self.episodes_in_buffer = min(self.capacity, self.episodes_in_buffer + count)
+
+    def _number(self, places: IntArray) -> None:
+        """Give the episodes in these places new numbers, in this order."""
+        self._numbers[places] = list(itertools.islice(_NUMBERS, len(places)))
 
     def can_sample(self, batch_size: int) -> bool:
         return self.episodes_in_buffer >= batch_size
@@ -263,6 +271,7 @@ class ReplayBuffer:
         chosen = rng.choice(self.episodes_in_buffer, batch_size, replace=False)
         steps = int(self._lengths[chosen].max())
         sampled: EpisodeBatch = self._store[torch.from_numpy(chosen), :steps]
+        sampled.numbers = self._numbers[chosen]
         return sampled
 
     def take_all(self) -> EpisodeBatch:
@@ -312,4 +321,6 @@ class ReplayBuffer:
         put(self._store.filled, state["filled"])
         put(torch.from_numpy(self._lengths), state["lengths"])
         self._next = (int(state["next"]) if count == self.capacity else count) % self.capacity
+        first = self._next if count == self.capacity else 0
+        self._number((first + np.arange(count)) % self.capacity)
         self.episodes_in_buffer = count

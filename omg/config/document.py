@@ -18,7 +18,7 @@ from typing import Any
 from omg.config.loader import CONFIG_DIR
 from omg.config.schema import LARGEST, Config, mark_of
 
-BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
+MARK = "keys"
 _SECTION = re.compile(r"# -+ (.+?) -+$")
 _KEY = re.compile(r"(\w+):\s*(.*?)\s*(?:#\s*(.*))?$")
 _KINDS = {
@@ -112,21 +112,23 @@ def markdown() -> str:
             lines += ["| key | default | type | what it is | influences |", "|---|---|---|---|---|"]
         default = f"`{key.default}`" if key.default else ""
         cells = (f"`{key.name}`", default, key.kind, key.meaning, influence(key.name))
-        lines.append("| " + " | ".join(_plain(cell) for cell in cells) + " |")
+        lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
     return "\n".join(lines).strip() + "\n"
 
 
-def _plain(cell: str) -> str:
+def plain(cell: str) -> str:
     """Text that neither ends a cell nor begins a tag."""
     return cell if cell.startswith("`") else cell.replace("|", "\\|").replace("<", "&lt;")
 
 
-def rewritten(page: str) -> str:
-    """A page with the table between its marks replaced by today's."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{markdown()}\n{END}{rest.partition(END)[2]}"
+def rewritten(page: str, mark: str, table: str) -> str:
+    """A page with what stands between two marks of this name replaced."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n\n{table}\n{end}{rest.partition(end)[2]}"
 
 
 if __name__ == "__main__":
-    page_path = Path(sys.argv[1])
-    page_path.write_text(rewritten(page_path.read_text(encoding="utf-8")), encoding="utf-8")
+    path = Path(sys.argv[1])
+    text = rewritten(path.read_text(encoding="utf-8"), MARK, markdown())
+    path.write_text(text, encoding="utf-8")

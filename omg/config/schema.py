@@ -340,6 +340,7 @@ class QLearningSection(Section):
     optim_eps: Positive
     grad_norm_clip: Positive
     double_q: bool
+    q_lambda: Unit
     mixer: Annotated[str | None, BeforeValidator(_none)]
     mixer_args: Keywords
     mixing_embed_dim: Width
@@ -424,6 +425,6 @@ NOT_TAKEN = {
     "critic_baseline_fn": "Use critic",
     "critic_train_reps": "The critic makes one step per update; with critic_train_mode=seq, one "
     "per time step",
-    "q_nstep": "Targets are λ-returns: use td_lambda (0: one step, 1: the whole episode)",
+    "q_nstep": "Targets are λ-returns: use td_lambda, in Q-learning q_lambda (0: one step)",
     "network_size": "QTRAN has PyMARL's small networks: size them with mixing_embed_dim",
 }

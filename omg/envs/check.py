@@ -118,6 +118,7 @@ def _seats(subject: Subject) -> str:
             len(per_seat) in (0, spec.n_agents),
             f"{what} has {len(per_seat)} entries for {spec.n_agents} agents.",
         )
+    require(not spec.opposed or len(set(spec.roles)) > 1, "opposed needs roles that are opponents.")
     features = spec.agent_features
     require(
         len(features) in (0, spec.n_agents) and len({len(columns) for columns in features}) < 2,

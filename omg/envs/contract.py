@@ -210,11 +210,18 @@ class NativeEnv(BatchedEnv):
 
     def _checked_actions(self, actions: IntArray) -> IntArray:
         """Actions [B, N] as integers, all of which exist."""
-        found = np.asarray(actions, np.int64)
+        given = np.asarray(actions)
         wanted, last = (self.n_copies, self.spec.n_agents), self.spec.n_actions - 1
-        if found.shape != wanted or found.view(np.uint64).max() > last:
-            raise ValueError(f"Actions must be an array {wanted} of integers from 0 to {last}.")
-        return found
+        if given.dtype.kind in "iu" and given.shape == wanted:
+            found: IntArray = np.ascontiguousarray(given, np.int64)
+            if found.view(np.uint64).max() <= last:
+                return found
+            told = f"from {found.min()} to {found.max()}"
+        else:
+            told = f"{given.dtype} of shape {given.shape}"
+        raise OmgError(
+            f"The actions are {told}. Give an array {wanted} of integers from 0 to {last}."
+        )
 
     def _snapshot_refused(self) -> OmgError:
         return OmgError(

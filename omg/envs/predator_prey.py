@@ -245,6 +245,7 @@ class PredatorPreyEnv(ParticleEnv[PredatorPreyFrame]):
             obs_format=args.obs_format,
             agent_features=agent_columns(args.n_agents),
             roles=args.roles,
+            opposed=True,
             obs_dims=args.obs_dims,
             statistics=(COLLISIONS, SURVIVAL),
         )

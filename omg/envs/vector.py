@@ -48,6 +48,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], Any]] = {
     "obs_format": str,
     "agent_features": _columns,
     "roles": lambda value: tuple(str(role) for role in value),
+    "opposed": bool,
     "obs_dims": lambda value: tuple(int(width) for width in value),
     "leavers": bool,
     "goals": lambda value: tuple(str(goal) for goal in value),

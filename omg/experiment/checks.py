@@ -10,6 +10,7 @@ from omg.components.episodes import environment_scheme
 from omg.config.arguments import SacredWords
 from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
+from omg.controllers.base import Controller
 from omg.experiment.provenance import source_commit
 from omg.experiment.sinks import check_trackers
 from omg.learners import LEARNERS
@@ -108,6 +109,26 @@ def check_memory(config: Config, runner: Runner, spec: EnvSpec) -> None:
                 f"{spec.episode_limit} steps), and this process can have {human_bytes(there)}. "
                 f"Lower {key}."
             )
+
+
+def check_common_reward(config: Config, spec: EnvSpec, mac: Controller) -> None:
+    """Refuse a team's reward that adds up what opponents earn."""
+    if not (config.common_reward and spec.opposed) or LEARNERS[config.learner].gathers:
+        return
+    seats = range(spec.n_agents) if mac.seats is None else mac.seats
+    roles = tuple(dict.fromkeys(spec.roles[seat] for seat in seats if spec.roles))
+    if len(roles) < 2:
+        return
+    remedy = (
+        "Set common_reward=false"
+        if mac.learns_one_seat
+        else f"Let one side learn (--learning_role={roles[0]} --opponent_pool=<folder>), or all "
+        "with rewards of their own (--config=iql)"
+    )
+    raise OmgError(
+        f"common_reward=true adds up the rewards of {' and '.join(roles)}, who are opponents in "
+        f"{spec.name}. {remedy}."
+    )
 
 
 def machine_memory() -> int:

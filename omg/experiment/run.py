@@ -18,7 +18,7 @@ from omg.config.schema import Config
 from omg.controllers import Controller
 from omg.envs import BatchedEnv, make_batched
 from omg.envs.registry import environment_versions
-from omg.experiment.checks import check_memory, sanity_check
+from omg.experiment.checks import check_common_reward, check_memory, sanity_check
 from omg.experiment.learning import EffectiveNumbers, Learning
 from omg.experiment.output import MetricLogger, RunConsole, read_metrics
 from omg.experiment.provenance import record_session
@@ -110,6 +110,8 @@ class Run:
 
         torch.manual_seed(seeds.integer("weights"))
         mac = make_controller(config, spec, device)
+        if not config.evaluate:
+            check_common_reward(config, spec, mac)
         learner = build_learner(config, spec=spec, mac=mac, device=device)
         scheme = episode_scheme(config, spec, mac)
         numbers = EffectiveNumbers.of(

@@ -11,7 +11,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from importlib.metadata import packages_distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
@@ -189,17 +189,24 @@ def _own_sources() -> list[Path]:
 
 def _packages() -> dict[str, str]:
     """Every distribution that is imported or that an environment may need, with its version."""
-    imported = {name.partition(".")[0] for name in list(sys.modules)}
-    found = {
-        name
-        for module, names in packages_distributions().items()
-        if module in imported and module != "omg"
-        for name in names
-    }
-    versions = {
-        name: version_of(name) for name in sorted({*found, *PACKAGES, *requirements(), "omg-marl"})
-    }
-    return {name: version for name, version in versions.items() if version}
+    imported = {name.partition(".")[0] for name in list(sys.modules)} - {"omg"}
+    found: dict[str, str] = {}
+    for each in distributions():
+        if imported & _modules_of(each):
+            found.setdefault(each.metadata["Name"], each.version)
+    for name in {*PACKAGES, *requirements(), "omg-marl"} - set(found):
+        found[name] = version_of(name)
+    return {name: version for name, version in sorted(found.items()) if version}
+
+
+def _modules_of(distribution: Distribution) -> set[str]:
+    """The top-level modules that a distribution brings. As `packages_distributions` of the
+    standard library, which takes half a second for it."""
+    named = distribution.read_text("top_level.txt")
+    if named:
+        return set(named.split())
+    files = (distribution.read_text("RECORD") or "").splitlines()
+    return {line.partition(",")[0].partition("/")[0].partition(".")[0] for line in files}
 
 
 def _observe(experiment: Any, config: Config, root: Path, flags: Mapping[str, str]) -> str:

@@ -23,6 +23,7 @@ from omg.functional import (
     max_over_available,
     mean_over_available,
     next_action_values,
+    td_lambda_targets,
     td_targets,
 )
 from omg.learners.base import (
@@ -196,7 +197,9 @@ class QLearner(PolicyLearner):
         kind, mixer, target = type(self), self.mixer, self._target_mixer
         if (
             not (isinstance(mixer, QMixer) and isinstance(target, QMixer))
+            or not (mixer.usual and target.usual)
             or lesson.ahead is not None
+            or self._config.q_lambda  # the kernel looks one step ahead
             or kind.targets is not QLearner.targets
             or kind.fit is not QLearner.fit
             or kind._mixed is not QLearner._mixed
@@ -255,7 +258,8 @@ class QLearner(PolicyLearner):
 
     @torch.no_grad()
     def targets(self, update: Update, online: Unrolled, lesson: Lesson) -> Tensor:
-        """r_t + γ (1 - d_t) V'(τ_{t+1}) of all K transitions at once, [K, n or 1]."""
+        """r_t + γ (1 - d_t) V'(τ_{t+1}) of all K transitions at once, [K, n or 1]; λ-returns of
+        V' where q_lambda is not 0."""
         played, following = update.played, update.played.packing.next
         target_q, target_hidden = self._policy.unroll_states(
             online.inputs, played, self._target_network
@@ -272,11 +276,19 @@ class QLearner(PolicyLearner):
             played.next("avail_actions"),
             double=self._config.double_q,
         )
-        gamma = self._config.gamma
-        reward, terminated = outcomes(played, gamma=gamma, team=self.mixer is not None)
         alive = None if played.alive is None else played.alive[following]
         values = self._mixed(self._target_mixer, next_values, played.next("state"), alive)
-        return td_targets(reward, terminated, values, gamma=gamma)
+        return self._returns(played, values)
+
+    def _returns(self, played: Trajectories, next_values: Tensor) -> Tensor:
+        """What the values of all transitions are drawn to, from those of the states after them."""
+        gamma, td_lambda = self._config.gamma, self._config.q_lambda
+        reward, terminated = outcomes(played, gamma=gamma, team=self.mixer is not None)
+        if not td_lambda:
+            return td_targets(reward, terminated, next_values, gamma=gamma)
+        return td_lambda_targets(
+            *(reward, terminated, next_values, played.packing), gamma=gamma, td_lambda=td_lambda
+        )
 
     @staticmethod
     def _step(update: Update, network: AgentNetwork, hidden_PNH: Tensor, ahead: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from omg.components.episodes import EpisodeBatch
-from omg.functional import UNAVAILABLE, gather_actions, td_targets
+from omg.functional import UNAVAILABLE, gather_actions
 from omg.learners.base import Capabilities, Metrics, Progress
-from omg.learners.leaving import acting, of_acting, outcomes
+from omg.learners.leaving import acting, of_acting
 from omg.learners.model_training import Lesson
 from omg.learners.q_learner import QLearner, Unrolled, Update
 from omg.modules.mixers import QtranBase
@@ -56,8 +56,8 @@ class QtranLearner(QLearner):
 
     @torch.no_grad()
     def targets(self, update: Update, online: Unrolled, lesson: Lesson) -> Tensor:
-        """r_t + γ (1 - d_t) Q'_jt(s_{t+1}, ā_{t+1}) with target networks, [K, 1]. The agents that
-        choose ā are the online ones with double_q."""
+        """r_t + γ (1 - d_t) Q'_jt(s_{t+1}, ā_{t+1}) with target networks (q_lambda: λ-returns of
+        it), [K, 1]. The agents that choose ā are the online ones with double_q."""
         played, following = update.played, update.played.packing.next
         q, hidden = self._policy.unroll_states(online.inputs, played, self._target_network)
         choosing = online.q if self._config.double_q else q
@@ -67,8 +67,7 @@ class QtranLearner(QLearner):
             _greedy(choosing[following], played.next("avail_actions")),
             None if played.alive is None else played.alive[following],
         )
-        gamma = self._config.gamma
-        return td_targets(*outcomes(played, gamma=gamma, team=True), next_values, gamma=gamma)
+        return self._returns(played, next_values)
 
     def errors(self, batch: EpisodeBatch) -> QtranErrors:
         """What is squared, of all K transitions at once."""

@@ -17,10 +17,12 @@ from omg.controllers.team import TeamMAC
 from omg.functional import Packing, select_subgoal
 from omg.learners.base import Metrics, Progress, descend_model
 from omg.learners.model_training import Alternatives, Lesson, ModelTraining, ValuesAlternatives
+from omg.learners.prior_memory import PriorMemory
 from omg.learners.prior_training import find_prior, load_prior
 from omg.modules.kernels.optimiser import FastAdam
+from omg.modules.kernels.subgoal import Lessons
 from omg.modules.opponent_models import ModelRows
-from omg.modules.opponent_models.omg_am import SubgoalModel
+from omg.modules.opponent_models.omg_am import Posterior, SubgoalModel
 from omg.types import OmgError
 
 SUBGOAL = "am_subgoal"  # the field of an episode with the ĝ that was drawn while acting
@@ -28,14 +30,11 @@ SUBGOAL = "am_subgoal"  # the field of an episode with the ĝ that was drawn whi
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """ĝ and ḡ of every row. ĝ and its posterior have gradients."""
+    """ĝ and ḡ of every row."""
 
     rows: ModelRows
     packing: Packing
-    mean: Tensor  # [R, G]
-    log_var: Tensor  # [R, G]
-    condition: Tensor
-    inferred: Tensor  # [R, G], ĝ
+    posterior: Posterior  # of ĝ
     prior_mean: Tensor  # [R, G], of the row's own state
     prior_log_var: Tensor
     prior: Tensor  # [R, G], ḡ of the row's own state
@@ -73,6 +72,7 @@ class SubgoalTraining(ModelTraining):
         self.model: SubgoalModel = mac.model
         self.model.vae.requires_grad_(False)
         self.optimiser = FastAdam(self.model.inference_parameters(), lr=config.am_lr)
+        self._priors = PriorMemory(config=config, spec=mac.spec, model=self.model)
         self._drawn = config.subgoal_posterior == "sample" and not self.model.supervised
         self._mix = DecayThenFlat(
             start=config.subgoal_epsilon_start,
@@ -88,10 +88,10 @@ class SubgoalTraining(ModelTraining):
     ) -> SubgoalLesson:
         rows = self.policy.rows.stored(played)
         with torch.set_grad_enabled(not self._on_policy):
-            found = self.infer(rows, played.rows)
+            found = self.infer(played, rows)
         # On-policy, all of a batch was played with ĝ, so there is no share of ḡ.
         epsilon = 0.0 if self._on_policy else self._mix(progress.env_steps)
-        subgoal = found.inferred.detach()
+        subgoal = found.posterior.subgoal.detach()
         if self._on_policy and self._drawn:
             subgoal = self._acted(found, played)
         fed = self.model.features(subgoal, rows)
@@ -115,17 +115,13 @@ class SubgoalTraining(ModelTraining):
             epsilon=epsilon,
         )
 
-    def infer(self, rows: ModelRows, packing: Packing) -> Inference:
+    def infer(self, played: Trajectories, rows: ModelRows) -> Inference:
         """What acting would have inferred in every row, and the prior of every row's state."""
-        mean, log_var, condition = self.model.posterior(rows, packing)
-        inferred = self.model.inferred(mean, log_var, self.generator)
-        with torch.no_grad():
-            encoded = self.model.source(rows.state, rows.seats)
-            prior_mean, prior_log_var = self.model.vae.encode(encoded)
-            prior = self.model.draw(prior_mean, prior_log_var, self.generator)
-        return Inference(
-            rows, packing, mean, log_var, condition, inferred, prior_mean, prior_log_var, prior
-        )
+        packing = played.rows
+        posterior = self.model.stored(rows, packing, self.generator)
+        prior = self._priors.of(played, rows)
+        drawn = self.model.draw(*prior, self.generator)
+        return Inference(rows, packing, posterior, *prior, drawn)
 
     @staticmethod
     def _acted(found: Inference, played: Trajectories) -> Tensor:
@@ -133,7 +129,7 @@ class SubgoalTraining(ModelTraining):
         packing = found.packing
         last = (packing.time == packing.length - 1).unsqueeze(1)
         stored = played.pack(SUBGOAL).view(len(last), -1)
-        return torch.where(last, found.inferred, stored)
+        return torch.where(last, found.posterior.subgoal, stored)
 
     @torch.no_grad()
     def select(
@@ -176,7 +172,7 @@ class SubgoalTraining(ModelTraining):
     def mixed(self, found: Inference, chosen: Tensor, epsilon: float) -> Tensor:
         """ĝ in every row, with ḡ of the chosen state in a share ε of the transitions, [R, G]."""
         now = found.packing.now
-        subgoal = found.inferred.detach().clone()
+        subgoal = found.posterior.subgoal.detach().clone()
         draws = torch.rand(len(now), generator=self.generator).to(subgoal.device)
         if epsilon > 0:
             take_prior = (draws <= epsilon).unsqueeze(1)
@@ -186,17 +182,12 @@ class SubgoalTraining(ModelTraining):
     def train(self, lesson: Lesson) -> Metrics:
         """One gradient step of the inference towards the prior of the chosen rows."""
         assert isinstance(lesson, SubgoalLesson)
-        found, chosen, steps_ahead = lesson.found, lesson.chosen, lesson.steps_ahead
-        if not found.mean.requires_grad:  # on-policy: the inference of this pass
-            found = self.infer(found.rows, found.packing)
-        now = found.packing.now
-        terms = self.model.loss(
-            found.rows.take(now),
-            (_at(found.mean, now), _at(found.log_var, now), _at(found.condition, now)),
-            _at(found.inferred, now),
-            (_at(found.prior_mean, chosen), _at(found.prior_log_var, chosen)),
-            self.config.am_kl_weight,
-        )
+        found, steps_ahead = lesson.found, lesson.steps_ahead
+        posterior = found.posterior
+        if not posterior.condition.requires_grad:  # on-policy: the inference of this pass
+            posterior = self.model.stored(found.rows, found.packing, self.generator)
+        towards = Lessons(found.packing.now, lesson.chosen, found.prior_mean, found.prior_log_var)
+        terms = self.model.loss(found.rows, posterior, towards, self.config.am_kl_weight)
         assert self.optimiser is not None
         learned = descend_model(terms, self.optimiser)
         shares = {
@@ -209,8 +200,8 @@ class SubgoalTraining(ModelTraining):
         return {
             **shares,
             **learned,
-            "am_posterior_std": torch.exp(0.5 * found.log_var.detach()[acted]).mean(),
-            "am_active_dims": _active_dims(found.mean.detach()[acted]),
+            "am_posterior_std": torch.exp(0.5 * posterior.log_var.detach()[acted]).mean(),
+            "am_active_dims": _active_dims(posterior.mean.detach()[acted]),
             **share,
         }
 

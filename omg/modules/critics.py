@@ -196,8 +196,10 @@ class ValueCritic(Critic):
 
     def fit(self, inputs_PNI: Tensor, arranged: Sequences, loss: BlockLoss) -> GivenLoss | None:
         """The loss of all values, with its gradients in the same call; None where that does not
-        exist."""
-        if self.rnn is None:
+        exist, or a subclass computes them otherwise."""
+        kind = type(self)
+        own = kind.forward is ValueCritic.forward
+        if self.rnn is None or not own or kind.unroll_states is not ValueCritic.unroll_states:
             return None
         last, head, inputs = self._between(inputs_PNI.flatten(0, 1))
         sizes = arranged.packing.sizes * inputs_PNI.shape[1]

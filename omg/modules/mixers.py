@@ -72,6 +72,12 @@ class QMixer(Mixer):
         widths = {"embed": self.embed_dim, "hidden": self._hidden}
         return kernel if kernel is not None and kernel.fits(*tensors, **widths) else None
 
+    @property
+    def usual(self) -> bool:
+        """Whether a kernel may compute it together with other things: no subclass mixes otherwise,
+        and nobody wants to be told of calls."""
+        return type(self).forward is QMixer.forward and not self._forward_hooks
+
     def weights(self) -> list[Tensor]:
         """In the order in which the kernel takes them."""
         if self._weights is None:

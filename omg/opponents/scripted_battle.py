@@ -48,6 +48,7 @@ class Scene:
     own_full: Numbers  # [R, N], what it is at the start
     cooldown: Numbers  # [R], ticks
     reach: Numbers  # [R, M], how far the others' weapons reach the row's unit
+    hurts: BoolArray  # [R, M], whether its weapon can hurt them; marauders cannot hit the air
     avail: BoolArray  # [R, A]
 
     @property
@@ -62,15 +63,21 @@ class Scene:
         return np.where(self.other_life > 0, distance(self.place[:, None], self.other), FAR)
 
     @property
+    def ways(self) -> Numbers:
+        """Distance to each that the row's unit can hurt, [R, M]; others are far away."""
+        return np.where(self.hurts, self.gaps, FAR)
+
+    @property
     def attackable(self) -> BoolArray:
-        """Whom the row's unit can attack, as the places tell, [R, M]."""
-        found: BoolArray = self.gaps <= SHOOT_RANGE
+        """Whom the row's unit can attack and hurt, as the places tell, [R, M]."""
+        found: BoolArray = self.ways <= SHOOT_RANGE
         return found
 
     @property
     def allowed(self) -> BoolArray:
-        """Whom it may attack by its mask, which is the same but for rounding, [R, M]."""
-        return self.avail[:, PLAIN_ACTIONS : PLAIN_ACTIONS + self.other.shape[1]]
+        """The same by its mask, which differs by rounding only, [R, M]."""
+        may: BoolArray = self.avail[:, PLAIN_ACTIONS : PLAIN_ACTIONS + self.other.shape[1]]
+        return may & self.hurts
 
     @property
     def condition(self) -> Numbers:
@@ -107,6 +114,7 @@ def read_scene(
         own_full=np.broadcast_to(full, life[:, own].shape),
         cooldown=units.waits[np.arange(len(state)), seats],
         reach=rules.reach[other].T[seats],
+        hurts=rules.damage[seats][:, other] > 0,
         avail=avail,
     )
 
@@ -154,7 +162,7 @@ def _wish(
 
 
 def _nearest(scene: Scene) -> IntArray:
-    found: IntArray = scene.gaps.argmin(axis=1)
+    found: IntArray = scene.ways.argmin(axis=1)
     return found
 
 
@@ -186,12 +194,13 @@ def _focus_fire(scene: Scene) -> Wish:
 
 
 def _team_focus(scene: Scene) -> Wish:
-    """One target for the whole side: weak, and near to all."""
+    """One target for the whole side: weak, and near to all; the next best for those who cannot
+    hurt it."""
     alive = scene.own_life > 0
     gaps = distance(scene.own[:, :, None], scene.other[:, None])
     mean = np.where(alive[..., None], gaps, 0).sum(1) / np.maximum(alive.sum(1), 1)[:, None]
     cost = scene.other_life * (1 + np.float32(_FARTHER) * mean**2)
-    common = np.where(scene.other_life > 0, cost, FAR).argmin(axis=1)
+    common = np.where((scene.other_life > 0) & scene.hurts, cost, FAR).argmin(axis=1)
     able = scene.attackable[np.arange(len(common)), common]
     close = scene.gaps[np.arange(len(common)), common] < SHOOT_RANGE + 2
     return _wish(scene, np.where(able | close, common, _weakest(scene)))
@@ -203,7 +212,7 @@ def _hold(scene: Scene) -> Wish:
 
 def _kite(scene: Scene) -> Wish:
     """Fire when the weapon is ready; until then keep out of the nearest enemy's reach."""
-    nearest = _nearest(scene)
+    nearest = scene.gaps.argmin(axis=1)
     rows = np.arange(len(nearest))
     danger = scene.gaps[rows, nearest] < scene.reach[rows, nearest] + _MARGIN
     walks = danger & (scene.cooldown > _RELOADED)
@@ -226,7 +235,7 @@ def _protect(scene: Scene) -> Wish:
     condition[rows, scene.seats] = FAR
     ward = condition.argmin(axis=1)
     gaps = distance(scene.own[rows, ward][:, None], scene.other)
-    gaps = np.where(scene.other_life > 0, gaps, FAR)
+    gaps = np.where((scene.other_life > 0) & scene.hurts, gaps, FAR)
     alone = condition[rows, ward] >= FAR
     return _wish(scene, np.where(alone, _nearest(scene), gaps.argmin(axis=1)))
 

@@ -60,6 +60,10 @@ class TwoRoles(Described):
     told: ClassVar = {"roles": ("hunter",)}
 
 
+class NoOpponents(Described):
+    told: ClassVar = {"opposed": True, "roles": ("hunter", "hunter")}
+
+
 class NoSuchColumn(Described):
     told: ClassVar = {"agent_features": ((0,), (77,))}
 
@@ -191,6 +195,7 @@ def test_a_correct_environment_passes_every_check(game):
         (Fractions, "storage dtypes", "as int8"),
         (FullPadding, "seats", "Seat 1 has 1 features"),
         (TwoRoles, "seats", "roles has 1 entries for 2 agents"),
+        (NoOpponents, "seats", "opposed needs roles"),
         (NoSuchColumn, "seats", "column 77"),
         (NoAction, "available actions", "Agent 0 of copy 1"),
         (BothEnds, "terminated or truncated", "both"),

@@ -28,6 +28,12 @@ def test_an_unknown_map_is_answered_with_the_nearest() -> None:
         make_batched("smax", {"map_name": "3s5"}, n_copies=1)
 
 
+def test_a_mode_of_attack_that_smax_would_take_for_another_is_refused() -> None:
+    pytest.importorskip("jaxmarl")
+    with pytest.raises(OmgError, match=r"'attack_mode' is 'weakest'.*'closest' or 'random'"):
+        make_batched("smax", {"attack_mode": "weakest"}, n_copies=1)
+
+
 def test_without_the_package_the_extra_is_named() -> None:
     try:
         import jaxmarl  # noqa: F401

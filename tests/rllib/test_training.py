@@ -289,6 +289,11 @@ def test_what_rllib_cannot_do_is_refused_in_a_sentence(
         leaver_config(host, **given)
 
 
+def test_opponents_do_not_share_a_reward() -> None:
+    with pytest.raises(OmgError, match="rewards of opponents"):
+        HOSTS["ppo"]("ppo", "predator_prey", common_reward=True)
+
+
 def test_roles_have_a_policy_each() -> None:
     config = HOSTS["ppo"]("ppo", "predator_prey")
     assert set(config.rl_module_spec.rl_module_specs) == {"predator", "prey"}

@@ -111,6 +111,8 @@ TABLE: dict[str, Row] = {
 }
 # Options that are algorithms of their own.
 TABLE |= {
+    # Its values are between those of acting greedily and those of the policy that played.
+    "qmix, λ-returns": Row(config="qmix", words=("--q_lambda=0.6",), values="none", seats=QMIX),
     "qtran, coma critic": Row(
         config="qtran",
         words=("--qtran_arch=coma_critic",),

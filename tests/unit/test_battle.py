@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from omg.envs.battle import BattleEnv
+from omg.envs.battle.maps import BATTLES
 from omg.envs.battle.units import UNITS
 from omg.envs.check import check_batched_env
 from omg.envs.sc2.args import SmacArguments
@@ -215,18 +216,62 @@ def test_shields_come_first_and_armour_stops_some_of_every_hit() -> None:
     assert strike(0) == (0, 80 - 2 * (8 - 1))
 
 
-def test_shields_recover_after_a_pause_and_pay_nothing() -> None:
-    env = make("3s_vs_3z", enemies="seats", reward_only_positive=False)
+@pytest.mark.parametrize("positive", [True, False])
+def test_shields_recover_after_a_pause_and_pay_their_foes_nothing(positive: bool) -> None:
+    """With negative rewards they pay their own side, and cost the other, as in the game."""
+    env = make("3s_vs_3z", enemies="seats", reward_only_positive=positive, reward_scale=False)
     places = [(4, 10), (4, 14), (4, 18), (28, 10), (28, 14), (28, 18)]
     env.set_layout(0, places=places, shield=[80, 80, 80, 10, 10, 50])
-    earned, shields = 0.0, []
+    rewards, shields = [], []
     for _ in range(25):
-        earned += float(np.abs(act(env, *[STOP] * 6).reward).sum())
+        rewards.append(act(env, *[STOP] * 6).reward[0])
         shields.append(float(env.field.shield[0, 3]))
     assert shields[19] == 10  # 160 ticks
     assert shields[20] == 11  # 8 ticks of 0.125
     assert shields[24] == 15
-    assert earned == 0
+    earned = np.array(rewards).reshape(25, 6)[:, [0, 3]]
+    recovered = 0.0 if positive else 5 + 5  # two of the zealots; the third is whole
+    assert earned[:20].tolist() == [[0, 0]] * 20
+    assert earned.sum(0).tolist() == [-recovered, 0.5 * recovered]
+
+
+def slow_reward(env: BattleEnv, before: Any, copy: int) -> float:
+    """The reference class's sum, unscaled, for a battle that goes on; without its `abs`."""
+    args, field, n = env.args, env.field, env.rules.n_allies
+    dealt = suffered = 0.0
+    for unit in range(env.rules.n_units):
+        health, shield = before[0][copy, unit], before[1][copy, unit]
+        if health == 0:
+            continue
+        lost = float(health + shield)
+        if field.health[copy, unit] > 0:
+            lost -= float(field.health[copy, unit] + field.shield[copy, unit])
+        else:
+            lost += args.reward_death_value
+        if unit < n:
+            suffered += args.reward_negative_scale * lost
+        else:
+            dealt += lost
+    return max(dealt, 0.0) if args.reward_only_positive else dealt - suffered
+
+
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.parametrize("name", ["2s3z", "MMM", "corridor"])
+def test_rewards_equal_a_slow_sum_after_the_reference_class(name: str, positive: bool) -> None:
+    options = {"reward_only_positive": positive, "reward_scale": False, "unavailable": "noop"}
+    env = make(name, copies=8, **options)
+    rng = np.random.default_rng(0)
+    compared, negative = 0, 0
+    for _ in range(60):
+        before = env.field.health.copy(), env.field.shield.copy()
+        step = env.step(rng.integers(0, env.spec.n_actions, (8, env.spec.n_agents)))
+        for copy in np.flatnonzero(~(step.terminated | step.truncated)):
+            wanted = slow_reward(env, before, copy)
+            assert step.reward[copy, 0] == pytest.approx(wanted, abs=1e-3)
+            compared += 1
+            negative += wanted < 0
+    assert compared > 100
+    assert (negative > 0) is not positive
 
 
 def test_a_colossus_burns_a_line_and_not_its_own() -> None:
@@ -437,9 +482,17 @@ def test_a_snapshot_of_another_map_with_as_many_units_is_refused() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("args", [{}, {"map_name": "2s3z", "enemies": "seats"}])
-def test_the_contract_is_kept(args: dict[str, Any]) -> None:
-    for result in check_batched_env(partial(BattleEnv, args={"map_name": "3m", **args}), steps=80):
+@pytest.mark.parametrize("name", BATTLES)
+def test_the_contract_is_kept_on_every_map(name: str) -> None:
+    for result in check_batched_env(partial(BattleEnv, args={"map_name": name}), steps=80):
+        assert result.ok, f"{result.name}: {result.detail}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["2s3z", "MMM2"])
+def test_the_contract_is_kept_with_agents_on_both_sides(name: str) -> None:
+    args = {"map_name": name, "enemies": "seats"}
+    for result in check_batched_env(partial(BattleEnv, args=args), steps=80):
         assert result.ok, f"{result.name}: {result.detail}"
 
 
@@ -477,9 +530,48 @@ def test_or_it_does_nothing_where_that_is_wished() -> None:
     np.testing.assert_array_equal(one.state, two.state)
 
 
-def test_a_wrong_number_of_actions_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"array \(1, 3\) of integers from 0 to 8"):
-        act(make(), STOP, STOP)
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [[STOP, STOP]],
+        [STOP, STOP, STOP],
+        [[1.7, 1.0, 1.0]],
+        [[STOP, STOP, 9]],
+        [[STOP, STOP, -1]],
+        [[True, True, True]],
+        [["1", "1", "1"]],
+    ],
+)
+def test_a_wrong_number_or_kind_of_actions_is_refused(actions: Any) -> None:
+    with pytest.raises(OmgError, match=r"array \(1, 3\) of integers from 0 to 8"):
+        make().step(np.array(actions))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"health": [float("nan"), *[45] * 5]}, "`health` of unit 0 is nan. Choose from 0 to 45"),
+        ({"health": [45, -1, *[45] * 4]}, "`health` of unit 1 is -1"),
+        ({"health": [*[45] * 5, 1e9]}, r"`health` of unit 5 is 1e\+09. Choose from 0 to 45"),
+        ({"health": [45] * 5}, "`health` must have a number for each of 6 units"),
+        ({"health": ["all"] * 6}, "`health` must have a number"),
+        ({"shield": [1, *[0] * 5]}, "`shield` of unit 0 is 1. Choose from 0 to 0"),
+        ({"cooldown": [-1, *[0] * 5]}, "`cooldown` of unit 0 is -1"),
+        ({"step": 60}, "`step` is 60. Choose one from 0 to 59"),
+        ({"copy": 1}, "`copy` is 1. Choose one from 0 to 0"),
+        ({"copy": -1}, "`copy` is -1"),
+        ({"places": [(float("nan"), 4)] * 6}, "`places` must be"),
+        ({"places": [(1, 2), (3,)]}, "`places` must be"),
+    ],
+)
+def test_a_refused_layout_says_why_and_changes_nothing(given: dict[str, Any], words: str) -> None:
+    env = make(enemies="seats")
+    env.set_layout(0, **DUEL, health=[40] * 6)
+    before = env.snapshot()
+    with pytest.raises(OmgError, match=words):
+        env.set_layout(given.pop("copy", 0), **{**FAR_AWAY, "health": [9] * 6, **given})
+    for name, array in env.snapshot().items():
+        np.testing.assert_array_equal(array, before[name])
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,15 @@ def test_attacks_of_scripted_units_are_concluded_from_who_was_hurt() -> None:
     assert frames[1].attacks == ((2, 0),)
 
 
+def test_a_state_without_last_actions_shows_the_attacks_that_its_cooldowns_tell() -> None:
+    _, frames = skirmish(state_last_action=False)
+    assert frames[0].attacks == ()
+    assert set(frames[1].attacks) == {(0, 3), (1, 3)}
+    # In the second step unit 0 still waits for its weapon, as does 1; 4 fires at 1.
+    assert (4, 1) in frames[2].attacks
+    assert {shooter for shooter, _ in frames[2].attacks} <= {0, 4}
+
+
 def test_an_episode_is_written_as_svg_and_gif(tmp_path: Path) -> None:
     env, frames = skirmish()
     states = np.stack([env.observe().state[0]] * 3)

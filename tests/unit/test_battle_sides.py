@@ -5,15 +5,21 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from omg.cli.app import app
 from omg.cli.train import main
 from omg.envs.battle import BattleEnv
+from omg.envs.battle.frames import with_ghosts
+from omg.envs.battle.scene import GHOST
+from omg.evaluation import subgoal_replay
 from omg.evaluation.crossplay import CrossplayPlan, tasks_of
 from omg.experiment.output import read_metrics
+from omg.modules.opponent_models.omg_am import PriorVAE
 from omg.opponents.pool import OpponentPool
 
 pytestmark = pytest.mark.long
@@ -76,6 +82,13 @@ def test_an_enemy_side_learns_against_scripts_and_is_a_member_that_plays_enemies
     assert [found for name, found in roles.items() if name.startswith("script")] == [(), ()]
 
 
+def test_the_return_of_a_side_with_a_common_reward_is_that_of_all_its_agents(place: Path) -> None:
+    records = read_metrics(place / "results" / "vdn" / "metrics.jsonl")
+    last = [r for r in records if "test_agent_3_return_mean" in r][-1]
+    assert last["test_agent_3_return_mean"] == last["test_agent_5_return_mean"] > 0
+    assert last["test_return_mean"] == pytest.approx(3 * last["test_agent_3_return_mean"])
+
+
 @pytest.mark.parametrize("name", ["omg", "am"])
 def test_an_agent_learns_against_enemies_of_the_pool(place: Path, name: str) -> None:
     run = place / "results" / name
@@ -98,6 +111,48 @@ def test_it_meets_enemies_it_has_never_seen(place: Path, monkeypatch: pytest.Mon
     assert "vdn-" not in told
     assert all(0 <= float(row["win_rate"]) <= 1 for row in rows)
     omg("evaluate", "results/omg", *words, "--permute")
+
+
+def test_films_show_ghosts_where_the_agent_expects_the_others(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spots = {unit: (6.0 + 3 * unit, 10.0 + 2 * unit) for unit in range(6)}
+    extent, width = torch.tensor([30.0, 16.0]), 4  # health, cooldown, x, y of a marine
+
+    def decode(self: PriorVAE, subgoal: torch.Tensor) -> torch.Tensor:
+        units = torch.zeros(6, width)
+        units[:, 2:4] = (torch.tensor([*spots.values()]) - 16) / extent
+        rest = torch.zeros(self.decoder[-1].out_features - units.numel())
+        return torch.cat([units.flatten(), rest]).expand(len(subgoal), -1)
+
+    told = []
+
+    def spy(frames: Any, ghosts: Any) -> Any:
+        told.append(ghosts)
+        return with_ghosts(frames, ghosts)
+
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(PriorVAE, "decode", decode)
+    monkeypatch.setattr(subgoal_replay, "with_ghosts", spy)
+    words = ("--pool=pools/both", "--split=heldout", "--episodes=2", "--replays=2")
+    said = omg("evaluate", "results/omg", *words, f"--out={tmp_path / 'films'}")
+    assert "Wrote 2 replays in" in said
+    films = sorted((tmp_path / "films" / "replays").glob("*.svg"))
+    assert len(films) == len(told) == 2
+    seats = set()
+    for ghosts in told:
+        *steps, last = ghosts
+        assert last == []
+        (seat,) = spots.keys() - {unit for unit, _ in steps[0]}
+        seats.add(seat)
+        for expected in steps:
+            assert dict(expected) == {
+                unit: pytest.approx(at) for unit, at in spots.items() if unit != seat
+            }
+    assert seats <= {0, 1, 2}
+    assert all(GHOST in film.read_text() for film in films)
+    counted = omg("report", str(tmp_path / "films"), f"--out={tmp_path / 'page.html'}")
+    assert "2 replays" in counted
 
 
 def test_scripts_of_any_role_fill_the_seats_that_a_learned_enemy_does_not_play(

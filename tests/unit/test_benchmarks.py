@@ -12,12 +12,14 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks import __main__ as command
-from benchmarks import ours, products, scale
+from benchmarks import ours, peers, products, scale
 from benchmarks import profile as bench_profile
+from benchmarks.against import CASES
 from benchmarks.curves import AXES, CURVES, Curve
 from benchmarks.entries import BENCHMARKS, Benchmark, compare
 from benchmarks.floors import complaint, floor_of, read_floors, record_floors
 from benchmarks.report import markdown_table, merge_results, plain_table
+from benchmarks.training import config_of
 from omg.modules.agents.networks import RNNAgent
 from omg.modules.mixers import QMixer
 
@@ -231,3 +233,28 @@ def test_backward_operations_count_for_the_part_of_their_forward_ones() -> None:
 )
 def test_an_operation_outside_of_a_named_part_counts_by_its_name(name: str, part: str) -> None:
     assert bench_profile.part_of(name) == part
+
+
+def test_peers_are_asked_for_by_name_and_place(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["qmix_foraging"], ["ippo_spread", "--jaxmarl", "somewhere"]):
+        with pytest.raises(SystemExit):
+            peers._parsed(words)
+        assert "must be said" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        peers._parsed(["chess"])
+    assert "no case called chess" in capsys.readouterr().err
+    given = peers._parsed(["--epymarl", "a", "--epymarl-python", "b", "--cores", "0,1"])
+    assert (given.cases, given.cores) == (["qmix_foraging"], [0, 1])
+
+
+def test_peers_have_the_sizes_of_our_side() -> None:
+    for name in ("qmix_spread", "ippo_spread"):
+        config = config_of(CASES[peers.COMPARISONS[name].case][1])
+        theirs = peers.QMIX if name == "qmix_spread" else peers.IPPO
+        assert config.batch_size_run == theirs["NUM_ENVS"]
+        hidden = theirs["HIDDEN_SIZE" if name == "qmix_spread" else "GRU_HIDDEN_DIM"]
+        assert config.rnn_hidden_dim == hidden
+    assert config_of(CASES["qmix_spread"][1]).batch_size == peers.QMIX["BUFFER_BATCH_SIZE"]
+    assert config_of(CASES["qmix_spread"][1]).mixing_embed_dim == peers.QMIX["MIXER_EMBEDDING_DIM"]
+    assert config_of(CASES["ippo_spread"][1]).ppo_epochs == peers.IPPO["UPDATE_EPOCHS"]
+    assert config_of(CASES["ippo_spread"][1]).ppo_minibatches == peers.IPPO["NUM_MINIBATCHES"]

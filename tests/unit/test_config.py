@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from omg.config.arguments import Arguments, parse_arguments
-from omg.config.document import keys, rewritten
+from omg.config.document import MARK, keys, markdown, rewritten
 from omg.config.loader import (
     CONFIG_DIR,
     LoadedConfig,
@@ -210,7 +210,7 @@ def test_an_unknown_key_names_the_nearest_and_the_word_it_came_from() -> None:
 def test_a_key_of_pymarl_without_a_place_says_what_stands_in_it() -> None:
     assert refusal("--q_nstep=3") == (
         "'q_nstep' (from --q_nstep=3) is a key of PyMARL that is not used here. Targets are "
-        "λ-returns: use td_lambda (0: one step, 1: the whole episode), and leave 'q_nstep' out."
+        "λ-returns: use td_lambda, in Q-learning q_lambda (0: one step), and leave 'q_nstep' out."
     )
     assert "mixing_embed_dim" in refusal("--network_size=big")
 
@@ -460,7 +460,8 @@ def test_every_key_has_a_default_a_type_and_a_meaning_in_the_docs() -> None:
 
 def test_the_table_of_keys_in_the_docs_is_todays() -> None:
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
-    assert rewritten(page) == page, "run python -m omg.config.document docs/configuration.md"
+    again = rewritten(page, MARK, markdown())
+    assert again == page, "run python -m omg.config.document docs/configuration.md"
 
 
 def test_marks_say_what_a_continuation_and_a_study_may_change() -> None:

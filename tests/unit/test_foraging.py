@@ -155,7 +155,7 @@ def test_players_near_the_upper_left_walls_see_others_beyond_their_sight() -> No
 def test_actions_out_of_range_or_shape_are_refused() -> None:
     env = make()
     for actions in ([[0, 6]], [[-1, 0]], [[0]]):
-        with pytest.raises(ValueError, match="from 0 to 5"):
+        with pytest.raises(OmgError, match="from 0 to 5"):
             env.step(np.array(actions))
     with pytest.raises(RuntimeError, match="reset"):
         ForagingEnv(args={"key": "Foraging-6x6-2p-2f-v3"}, n_copies=1).step(np.zeros((1, 2), int))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from omg import compiled
 from omg.modules import device
 from omg.modules.device import load_library
-from omg.modules.kernels import gru, optimiser, qmix, stacked
+from omg.modules.kernels import gru, optimiser, ppo, qmix, stacked
 from omg.modules.kernels import gru as recurrent
 from omg.modules.kernels.gru import GRUCore, gru_kernel
 
@@ -113,6 +113,7 @@ def test_the_layout_of_wider_vectors_computes_the_same(
     for source, make, test in (
         ("gru.c", gru.GRUKernel, gru._gru_self_test),
         ("qmix.c", qmix.QMixKernel, qmix._self_test),
+        ("ppo.c", ppo.PPOKernel, ppo._self_test),
     ):
         library, reason = load_library.__wrapped__(source)
         assert library is not None, reason
@@ -149,7 +150,10 @@ def test_a_child_that_was_forked_after_use_computes_too() -> None:
 
 @needs_compiler
 def test_the_switch_turns_every_kernel_off_and_on_again() -> None:
-    loaders = (gru.gru_kernel, qmix.qmix_kernel, stacked.stacked_kernel, optimiser.optimiser_kernel)
+    loaders = (
+        *(gru.gru_kernel, qmix.qmix_kernel, ppo.ppo_kernel),
+        *(stacked.stacked_kernel, optimiser.optimiser_kernel),
+    )
     device.use_kernels(False)
     try:
         for loader in loaders:

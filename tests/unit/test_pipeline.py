@@ -122,6 +122,14 @@ def test_shipped_pipelines_can_be_planned(name: str) -> None:
     assert make_plan(source).steps[-1].key == "report"
 
 
+def test_the_paper_s_omg_hopes_for_the_best_of_its_team_in_battles() -> None:
+    path, shown = find_pipeline("battle")
+    spec = read_spec(path, shown)
+    source = Source(name="battle", shown=shown, spec=spec, env_config="battle", out=Path("o"))
+    agent = config_of(make_plan(source), "agents/omg_paper-s1")
+    assert (agent["subgoal_mode"], agent["subgoal_horizon"]) == ("optimistic", 10)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [

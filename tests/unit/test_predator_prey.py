@@ -302,7 +302,7 @@ def test_bad_arguments_are_explained_in_a_sentence(args: dict[str, Any], words: 
 def test_actions_out_of_range_or_shape_are_refused() -> None:
     env = make(**ALONE)
     for actions in ([[0, 5]], [[-1, 0]], [[0]]):
-        with pytest.raises(ValueError, match="from 0 to 4"):
+        with pytest.raises(OmgError, match="from 0 to 4"):
             env.step(np.array(actions))
     with pytest.raises(RuntimeError, match="reset"):
         PredatorPreyEnv(args={}, n_copies=1).step(np.zeros((1, 4), int))

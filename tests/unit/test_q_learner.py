@@ -151,7 +151,8 @@ def slow_targets(
             q, target_h = target_network.step(x, target_h)
             target.append(q)
         length = int(batch.filled[b].sum()) - 1
-        for t in range(length):
+        later = None  # the target one step after
+        for t in reversed(range(length)):
             following = []
             for n in range(n_agents):
                 allowed = [a for a in range(3) if batch["avail_actions"][b, t + 1, n, a]]
@@ -163,20 +164,24 @@ def slow_targets(
             if learner.mixer is not None:
                 value = learner._target_mixer(value, batch["state"][b, t + 1])
                 chosen = learner.mixer(chosen, batch["state"][b, t])
+            if later is not None:
+                value = (1 - config.q_lambda) * value + config.q_lambda * later
             goes_on = 0.0 if batch["terminated"][b, t] else config.gamma
-            targets[b, t] = (batch["reward"][b, t] + goes_on * value).detach()
+            later = targets[b, t] = (batch["reward"][b, t] + goes_on * value).detach()
             total = total + ((chosen - targets[b, t]) ** 2).sum()
             count += len(chosen)
     return targets, total / count
 
 
+@pytest.mark.parametrize("td_lambda", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("ending", ["terminated", "truncated"])
 @pytest.mark.parametrize("alg", ["iql", "vdn", "qmix"])
 def test_whole_sequence_targets_loss_and_gradient_equal_a_slow_per_step_reference(
-    alg: str, ending: str, double: bool
+    alg: str, ending: str, double: bool, td_lambda: float
 ) -> None:
-    config, mac, learner = make(f"--double_q={double}", "--grad_norm_clip=1e9", alg=alg)
+    words = (f"--double_q={double}", f"--q_lambda={td_lambda}", "--grad_norm_clip=1e9")
+    config, mac, learner = make(*words, alg=alg)
     with torch.no_grad():
         for parameter in learner._target_network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

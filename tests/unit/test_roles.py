@@ -17,6 +17,7 @@ from omg.config.loader import load_command_line
 from omg.controllers.team import BasicMAC, MultiModuleMAC
 from omg.envs import make_batched
 from omg.evaluation.crossplay import CrossplayPlan, run_crossplay, tasks_of
+from omg.experiment.checks import check_common_reward
 from omg.learners import LEARNERS
 from omg.learners.base import Progress
 from omg.opponents.building import agent_lineup, pool_lineup
@@ -52,6 +53,27 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config_of(*words: str):
     return load_command_line([*GAME, *words]).config
+
+
+@pytest.mark.parametrize(
+    "words", [("--config=qmix", "--learning_role=predator"), ("--config=ippo",)]
+)
+def test_a_common_reward_within_a_role_or_rewards_of_their_own_are_fine(
+    pool: Path, words: tuple[str, ...]
+) -> None:
+    given = [f"--opponent_pool={pool}"] if len(words) > 1 else []
+    config = config_of(*words, *given)
+    spec = make_batched("predator_prey", dict(config.env_args), n_copies=1).spec
+    check_common_reward(config, spec, make_controller(config, spec, CPU))
+
+
+def test_one_learner_among_opponents_counts_its_own_rewards(pool: Path) -> None:
+    config = config_of("--config=iql_am", f"--opponent_pool={pool}", "--common_reward=True")
+    spec = make_batched("predator_prey", dict(config.env_args), n_copies=1).spec
+    mac = make_controller(config, spec, CPU)
+    with pytest.raises(OmgError, match=r"predator and prey, who are.*common_reward=false"):
+        check_common_reward(config, spec, mac)
+    check_common_reward(config, replace(spec, opposed=False), mac)
 
 
 def lineup_of(pool: Path, *words: str, prey: int = 1) -> OneLearns:

@@ -21,15 +21,16 @@ from omg.modules import device
 del os.environ["LD_PRELOAD"]  # the compiler need not be watched
 device.FLAGS = (*device.FLAGS, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
                 *{more!r})
-from omg.modules.kernels import gru, optimiser, ppo, qmix, stacked
+from omg.modules.kernels import gru, optimiser, ppo, qmix, stacked, subgoal
 from omg.modules.kernels.gru import GRUCore
 loaders = (gru.gru_kernel, qmix.qmix_kernel, ppo.ppo_kernel, stacked.stacked_kernel,
-           optimiser.optimiser_kernel)
+           optimiser.optimiser_kernel, subgoal.subgoal_kernel)
 for load in loaders:
     kernel, reason = load()
     assert kernel is not None, reason
 from tests.unit.test_layers_kernel import both
 from tests.unit.test_ppo_kernel import Mixture, choices, policy_loss
+from tests.unit.test_subgoal_kernel import in_both
 from tests.unit.test_td_kernel import Case
 for threads in (1, 2):
     torch.set_num_threads(threads)
@@ -39,6 +40,8 @@ for threads in (1, 2):
     for rows, actions in ((1, 1), (37, 5)):
         outputs, taken = choices(rows, actions, 0, all_count=False)
         policy_loss(outputs, taken, Mixture(1.0, 0.1, True), clip=0.2, entropy_coef=0.1)
+    for rows, seen in ((1, 1), (131, 15)):
+        in_both(rows, seen, threads=threads)
     for lengths, agents in (([2], 1), ([9] * 30 + [4] * 11, 3)):
         case = Case(lengths, agents, 5, 0, leavers=agents > 1)
         loss = case.loss(double=True)

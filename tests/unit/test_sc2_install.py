@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import omg.cli.train
+from omg.config.loader import load_command_line
+from omg.envs.battle.args import BattleArgs
 from omg.envs.registry import make_batched
-from omg.envs.sc2.args import MAPS
+from omg.envs.sc2.args import MAPS, OF_BATTLE, SmacArguments
 from omg.envs.sc2.install import describe_installation, import_package
 from omg.types import OmgError
 
@@ -43,7 +45,7 @@ def test_without_the_package_the_error_says_what_to_install_and_what_runs_withou
     assert f"needs the package '{repository[:-1]}'" in text
     assert f"oxwhirl/{repository}" in text
     assert "SC2PATH" in text
-    assert "--env-config=foraging" in text
+    assert 0 < text.index("--env-config=battle") < text.index("--env-config=foraging")
 
 
 @pytest.mark.long
@@ -117,6 +119,8 @@ def test_a_map_that_is_not_installed_is_named(
     ("args", "words"),
     [
         ({"mapname": "3m"}, "smac has no argument 'mapname', did you mean 'map_name'?"),
+        ({"enemies": "seats"}, "enemies=seats is for env=battle; the game has only script"),
+        ({"threads": 2}, "threads=2 is for env=battle"),
         ({"difficulty": 10}, "difficulty=10 is not possible"),
         ({"game_version": 4.1}, "would become 4.1"),
         ({"timeout_seconds": -1}, "timeout_seconds=-1 is not possible"),
@@ -130,6 +134,24 @@ def test_wrong_arguments_are_refused(
     words: str,
 ) -> None:
     assert words in refusal(**{"map_name": "3m", **args})
+
+
+@pytest.mark.parametrize(("config", "env"), [("battle", "sc2"), ("sc2", "battle")])
+def test_a_configuration_moves_between_battle_and_the_game_by_the_environments_name(
+    standin: Any,  # noqa: F811
+    config: str,
+    env: str,
+) -> None:
+    loaded = load_command_line(["--config=qmix", f"--env-config={config}", f"--env={env}"]).config
+    moved = make_batched(env, dict(loaded.env_args), n_copies=1)
+    spec = moved.spec
+    moved.close()
+    assert (spec.n_agents, spec.n_actions, spec.obs_dim, spec.state_dim) == (3, 9, 30, 48)
+
+
+def test_the_arguments_of_battles_that_the_game_takes_are_their_defaults() -> None:
+    assert {name: BattleArgs.model_fields[name].default for name in OF_BATTLE} == OF_BATTLE
+    assert BattleArgs.model_fields.keys() - SmacArguments.model_fields.keys() == OF_BATTLE.keys()
 
 
 def test_a_digit_is_a_difficulty(standin: Any) -> None:  # noqa: F811

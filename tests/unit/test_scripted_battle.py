@@ -95,6 +95,21 @@ def test_a_medivac_heals_whoever_is_hurt_most_whatever_the_script() -> None:
 
 
 @pytest.mark.parametrize("script", sorted(set(SCRIPTS) - {"random"}))
+def test_nobody_attacks_what_its_weapon_cannot_hurt(script: str) -> None:
+    """The medivac, which flies, is the nearest, the weakest, and beside our most hurt unit: marines
+    may shoot at it, marauders take a marine."""
+    marauders, marines, medivac = [(10, 15), (10, 17)], [(8, 9 + i) for i in range(7)], (5, 22)
+    theirs = [(26, 9), (26, 11), (15, 16), *[(27, 13 + i) for i in range(6)], (12, 16)]
+    health = [125, 60, *[45] * 7, 150, 125, 125, *[45] * 7, 4]
+    env = put("MMM", [*marauders, *marines, medivac, *theirs], health=health)
+    assert env.observe().avail[0, 0, [ATTACK + 2, ATTACK + 9]].all()
+    assert decide(env, script, seats=[0]) == [ATTACK + 2]
+    if script in ("attack_nearest", "focus_fire"):
+        places = [*marauders, (10, 16), *marines[1:], medivac, *theirs]
+        assert decide(put("MMM", places, health=health), script, seats=[2]) == [ATTACK + 9]
+
+
+@pytest.mark.parametrize("script", sorted(set(SCRIPTS) - {"random"}))
 def test_both_sides_play_alike(script: str) -> None:
     """The enemy's actions are those of our side in the situation turned by half a turn."""
     ours = [(10.0, 14.0), (12.5, 17.0), (11.0, 19.0)]

@@ -185,3 +185,17 @@ def test_transitions_that_do_not_exist_never_reach_the_kernel() -> None:
     case.of = replace(case.of, reward=case.of.reward[:1])
     with pytest.raises(ValueError, match="do not fit together"):
         case.loss(double=True)
+
+
+def test_a_network_that_unrolls_otherwise_and_a_mixer_that_is_watched_are_not_bypassed() -> None:
+    class Other(RNNAgent):
+        def unroll_packed(self, *args: Tensor | None) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+            return super().unroll_packed(*args)  # type: ignore[arg-type]
+
+    case = Case([5, 4], 2, 3, 3)
+    other = Other(input_dim=5, n_actions=3, hidden_dim=16)
+    loss = case.loss(double=True)
+    assert loss.of_network(other, case.inputs, case.sizes) is None
+    assert case.mixer.usual
+    case.mixer.register_forward_hook(lambda *_: None)
+    assert not case.mixer.usual

@@ -17,6 +17,8 @@ NETWORKS = "omg.modules.kernels"
 KERNELS = (
     ("GRU kernel", f"{NETWORKS}.gru", "gru_kernel", "nn.GRU is", "torch"),
     ("step kernel", f"{NETWORKS}.stacked", "stacked_kernel", "torch's layers are", "torch"),
+    ("PPO kernel", f"{NETWORKS}.ppo", "ppo_kernel", "torch's operations are", "torch"),
+    ("subgoal kernel", f"{NETWORKS}.subgoal", "subgoal_kernel", "torch's layers are", "torch"),
     ("mixer kernel", f"{NETWORKS}.qmix", "qmix_kernel", "torch's layers are", "torch"),
     (
         *("optimiser kernel", f"{NETWORKS}.optimiser", "optimiser_kernel"),

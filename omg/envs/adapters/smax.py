@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ class SmaxArgs(GameArguments):
     max_steps: int = Field(100, ge=1, le=2**31)
     see_enemy_actions: bool = True
     walls_cause_death: bool = True
-    attack_mode: str = "closest"
+    attack_mode: Literal["closest", "random"] = "closest"
 
 
 class Battles:

@@ -35,7 +35,8 @@ def _as_text(value: Any) -> Any:
 
 
 class BattleArgs(SmacArguments):
-    """`enemies: seats` makes the enemy side a role whose seats are played by policies."""
+    """`enemies: seats` makes the enemy side a role whose seats are played by policies. `threads`
+    are those of the simulator in C; the one in NumPy takes one."""
 
     game = "Battle"
 

@@ -622,8 +622,7 @@ static float earned(const Battle *g, Row r, const float *before, const uint8_t *
   const float death = (float)g->reward_death_value;
   float total = 0;
   for (int u = first; u < last; u++) {
-    const float lost = before[u] - (r.health[u] + r.shield[u]);
-    const float loss = (lost > 0 ? lost : 0) * share;
+    const float loss = (before[u] - (r.health[u] + r.shield[u])) * share;
     total += lived[u] && !(r.health[u] > 0) ? loss + death * share : loss;
   }
   return total;
@@ -652,6 +651,8 @@ static int judge(const Battle *g, Row r, int64_t b, const float *before, const u
     float sum = earned(g, r, before, lived, other, other_end, 1.0f);
     if (!g->reward_only_positive)
       sum = sum - earned(g, r, before, lived, own, own_end, (float)g->reward_negative_scale);
+    else if (!(sum > 0))
+      sum = 0;
     if (g->reward_sparse)
       sum = (float)sign;
     else

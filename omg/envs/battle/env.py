@@ -183,23 +183,22 @@ class BattleEnv(NativeEnv):
         and shields are full, weapons ready, unless they are given."""
         self._require_reset()
         rules, field = self.rules, self.field
-        found = np.asarray(places, np.float32)
+        if copy not in range(self.n_copies):
+            raise OmgError(f"`copy` is {copy}. Choose one from 0 to {self.n_copies - 1}.")
+        if step not in range(rules.limit):
+            raise OmgError(f"`step` is {step}. Choose one from 0 to {rules.limit - 1}.")
+        found = _numbers(places)
         if found.shape != (rules.n_units, 2) or not ((found >= 0) & (found < SIDE)).all():
             raise OmgError(
                 f"`places` must be (x, y) from 0 to {SIDE} for each of {rules.n_units} units."
             )
         values = {
-            "health": (health, rules.full_health),
-            "shield": (shield, rules.full_shield),
-            "cooldown": (cooldown, np.zeros(rules.n_units)),
+            "health": self._within("health", health, rules.full_health),
+            "shield": self._within("shield", shield, rules.full_shield),
+            "cooldown": self._within("cooldown", cooldown, rules.full_cooldown + 2, start=0),
         }
-        for name, (given, full) in values.items():
-            array = np.asarray(full if given is None else given)
-            if array.shape != (rules.n_units,):
-                raise OmgError(f"`{name}` must have a number for each of {rules.n_units} units.")
+        for name, array in values.items():
             getattr(field, name)[copy] = array
-        if not 0 <= step < rules.limit:
-            raise OmgError(f"`step` is {step}. Choose one from 0 to {rules.limit - 1}.")
         field.x[copy], field.y[copy] = found.T
         field.shield[copy][field.health[copy] <= 0] = 0
         field.target[copy], field.last[copy] = -1, -1
@@ -207,6 +206,22 @@ class BattleEnv(NativeEnv):
             getattr(field, name)[copy] = 0
         self._steps[copy] = step
         return self.observe()
+
+    def _within(
+        self, name: str, given: Sequence[float] | None, most: NDArray[Any], *, start: float = 1
+    ) -> FloatArray:
+        """A number for each unit from 0 to the most it can have; `start` times that, if none are
+        given."""
+        found = _numbers(most * start if given is None else given)
+        if found.shape != most.shape:
+            raise OmgError(f"`{name}` must have a number for each of {len(most)} units.")
+        wrong = (~((found >= 0) & (found <= most))).nonzero()[0]
+        if wrong.size:
+            unit = int(wrong[0])
+            raise OmgError(
+                f"`{name}` of unit {unit} is {found[unit]:g}. Choose from 0 to {most[unit]:g}."
+            )
+        return found
 
     def frame(self, copy: int = 0) -> BattleFrame:
         """The situation of one copy, for pictures."""
@@ -241,6 +256,14 @@ class BattleEnv(NativeEnv):
 
     def _begin(self, copies: IntArray) -> None:
         self._battles.begin(copies)
+
+
+def _numbers(given: Any) -> FloatArray:
+    """As an array; an empty one where they are no numbers."""
+    try:
+        return np.asarray(given, np.float32)
+    except (TypeError, ValueError):
+        return np.zeros(0, np.float32)
 
 
 def _statistics(outcome: Outcome) -> dict[str, FloatArray]:

@@ -13,7 +13,7 @@ from omg.envs.battle.rules import Rules
 from omg.envs.battle.units import HEAL
 from omg.envs.drawing import Point
 from omg.envs.sc2.args import PLAIN_ACTIONS
-from omg.types import FloatArray
+from omg.types import BoolArray, FloatArray
 
 # How far beyond its weapon's reach a unit may be after a step in which it fired.
 _SLACK = 1.0
@@ -100,8 +100,8 @@ def _unit(rules: Rules, units: Units, at: int, unit: int) -> UnitFrame:
 
 
 def _attacks(rules: Rules, units: Units, at: int) -> tuple[tuple[int, int], ...]:
-    """Those with a known last action attack its target. A scripted unit is taken to have fired if
-    one of ours within its reach was hurt: at the nearest of them."""
+    """Those with a known last action attack its target. Of another unit it is concluded: if it may
+    have fired, and some of the other side within its reach were hurt, it was at the nearest."""
     alive, place = units.alive[at], units.place[at]
     was, there = units.alive[at - 1], units.place[at - 1]
     found = []
@@ -109,11 +109,10 @@ def _attacks(rules: Rules, units: Units, at: int) -> tuple[tuple[int, int], ...]
     for unit in range(rules.n_units):
         if not was[unit] or not (alive[unit] or hurt[unit]):
             continue
-        target = _told(rules, units, at, unit)
-        if target is None and unit >= rules.n_seats and rules.weapon[unit] != HEAL:
-            gaps = np.hypot(*(there[: rules.n_allies] - there[unit]).T)
-            near = hurt[: rules.n_allies] & (gaps <= rules.reach[unit, : rules.n_allies] + _SLACK)
-            target = int(np.where(near, gaps, np.inf).argmin()) if near.any() else None
+        if units.last is not None and unit < rules.n_seats:
+            target = _told(rules, units.last[at, unit], unit)
+        else:
+            target = _concluded(rules, units, at, unit, hurt)
         if target is None or not was[target]:
             continue
         ends = [place[one] if alive[one] else there[one] for one in (unit, target)]
@@ -122,12 +121,29 @@ def _attacks(rules: Rules, units: Units, at: int) -> tuple[tuple[int, int], ...]
     return tuple(found)
 
 
-def _told(rules: Rules, units: Units, at: int, unit: int) -> int | None:
+def _told(rules: Rules, action: int, unit: int) -> int | None:
     """Whom a seat's last action attacks or heals."""
-    if units.last is None or unit >= rules.n_seats:
-        return None
-    action = int(units.last[at, unit])
     if action < PLAIN_ACTIONS:
         return None
     theirs, heals = unit >= rules.n_allies, rules.weapon[unit] == HEAL
-    return action - PLAIN_ACTIONS + (rules.n_allies if theirs == heals else 0)
+    return int(action) - PLAIN_ACTIONS + (rules.n_allies if theirs == heals else 0)
+
+
+def _concluded(rules: Rules, units: Units, at: int, unit: int, hurt: BoolArray) -> int | None:
+    """The nearest that it can hurt among those who were hurt within its reach."""
+    if rules.weapon[unit] == HEAL or _waited(rules, units, at, unit):
+        return None
+    ours = np.arange(rules.n_units) < rules.n_allies
+    others = ours if unit >= rules.n_allies else ~ours
+    gaps = np.hypot(*(units.place[at - 1] - units.place[at - 1, unit]).T)
+    near = others & hurt & (rules.damage[unit] > 0) & (gaps <= rules.reach[unit] + _SLACK)
+    return int(np.where(near, gaps, np.inf).argmin()) if near.any() else None
+
+
+def _waited(rules: Rules, units: Units, at: int, unit: int) -> bool:
+    """Whether its cooldown, where the state tells it, went down and nothing else: no shot."""
+    known = rules.both or unit < rules.n_allies
+    if not (known and units.alive[at, unit] and rules.full_cooldown[unit] > rules.args.step_mul):
+        return False
+    before, now = units.waits[at - 1 : at + 1, unit].tolist()
+    return bool(now <= max(before - rules.args.step_mul, 0) + 0.5)

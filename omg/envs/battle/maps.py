@@ -140,7 +140,8 @@ BATTLES = {
 def battle_map(name: str) -> BattleMap:
     """A map by its name."""
     if name not in BATTLES:
-        near = get_close_matches(name, BATTLES, n=3, cutoff=0.3)
+        spelled = {known.lower(): known for known in BATTLES}
+        near = [spelled[low] for low in get_close_matches(name.lower(), spelled, n=3, cutoff=0.5)]
         hint = f" Nearest: {', '.join(near)}." if near else ""
         raise OmgError(
             f"There is no map called '{name}'.{hint} Choose one of: {', '.join(BATTLES)}."

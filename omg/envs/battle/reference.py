@@ -133,6 +133,8 @@ class ReferenceBattles:
             if not args.reward_only_positive:
                 share = f32(args.reward_negative_scale)
                 earned = earned - self._earned(before, lived, alive, *mine, share)
+            else:
+                earned = np.maximum(earned, f32(0))
             if args.reward_sparse:
                 earned = sign.astype(f32)
             else:
@@ -153,13 +155,13 @@ class ReferenceBattles:
         last: int,
         share: np.float32,
     ) -> FloatArray:
-        """Health and shields that units lost in this step, and their deaths. What recovers pays
-        nothing and costs nothing."""
+        """Health and shields that units lost in this step, less what they recovered, and their
+        deaths."""
         field, death = self.field, f32(self.rules.args.reward_death_value)
         total = np.zeros(len(before), f32)
         for unit in range(first, last):
             now = field.health[:, unit] + field.shield[:, unit]
-            loss = np.maximum(before[:, unit] - now, f32(0)) * share
+            loss = (before[:, unit] - now) * share
             dies = lived[:, unit] & ~alive[:, unit]
             total = total + np.where(dies, loss + death * share, loss)
         return total

@@ -205,6 +205,7 @@ class Rules:
             if args.obs_instead_of_state
             else tuple(tuple(range(start, start + self.ally_width)) for start in starts),
             roles=self.roles,
+            opposed=self.both,
             obs_dims=tuple(widths) if len(set(widths)) > 1 else (),
             statistics=STATISTICS,
         )

@@ -17,6 +17,8 @@ from omg.types import OmgError
 DIFFICULTIES = tuple("123456789A")
 # Ours; everything else belongs to the package's class.
 OWN_ARGUMENTS = ("timeout_seconds", "max_restarts")
+# Arguments of `battle` alone, with the values that say what the game does anyway.
+OF_BATTLE = {"enemies": "script", "unavailable": "error", "threads": 1}
 
 
 class SmacArguments(GameArguments):
@@ -58,7 +60,15 @@ class SmacArguments(GameArguments):
 
 
 def check_arguments(args: Mapping[str, Any], known: Collection[str], owner: str) -> dict[str, Any]:
-    """Arguments for the class `owner`, in the types it needs; what it does not take is refused."""
+    """Arguments for the class `owner`, in the types it needs; what it does not take is refused.
+    Those of `battle` may be there with their defaults, so that a configuration serves both."""
+    for name, value in OF_BATTLE.items():
+        if name not in known and args.get(name, value) != value:
+            raise OmgError(
+                f"env_args.{name}={args[name]} is for env=battle; the game has only {value}. Leave "
+                "it out, or use --env-config=battle."
+            )
+    args = {name: value for name, value in args.items() if name not in OF_BATTLE or name in known}
     for name in args:
         if name not in known:
             choices = [*known, *OWN_ARGUMENTS]

@@ -19,7 +19,10 @@ from omg.registry import nearest
 from omg.types import OmgError
 
 PAGE = "docs/environments/starcraft2.md"
-ALTERNATIVE = "Without the game, --env-config=foraging and --env-config=predator_prey run at once."
+ALTERNATIVE = (
+    "Without the game, --env-config=battle plays SMAC's maps with its interface; "
+    "--env-config=foraging and --env-config=predator_prey run at once, too."
+)
 # Where the game is looked for without SC2PATH.
 DEFAULT_FOLDERS = {
     "Linux": "~/StarCraftII",

@@ -158,6 +158,11 @@ def check_host(settings: Settings, host: str) -> None:
             f"Players leave {spec.name} one by one, and RLlib ends their returns with that. Set "
             "common_reward=false."
         )
+    if config.common_reward and spec.opposed:
+        raise OmgError(
+            f"common_reward=true adds up the rewards of opponents in {spec.name}. Set "
+            "common_reward=false."
+        )
     model = model_kind(config)
     if model.needs_foresight:
         raise OmgError(

@@ -128,8 +128,9 @@ class RNNAgent(AgentNetwork):
         kernel = self._kernel(features_REF)
         if kernel is None:
             return super().variants(inputs_RI, features_REF, carry, seats)
-        own = nn.functional.linear(features_REF, self.fc1.weight[:, inputs_RI.shape[-1] :])
-        return self._variants(kernel, inputs_RI, own, carry)
+        count, kinds, _ = features_REF.shape
+        places = torch.arange(count * kinds).view(count, kinds)
+        return self._variants(kernel, inputs_RI, features_REF.flatten(0, 1), places, carry)
 
     def variants_of(
         self,
@@ -142,19 +143,25 @@ class RNNAgent(AgentNetwork):
         kernel = self._kernel(table_PF)
         if kernel is None:
             return super().variants_of(inputs_RI, table_PF, places_RE, carry, seats)
-        each = nn.functional.linear(table_PF, self.fc1.weight[:, inputs_RI.shape[-1] :])
-        own = each.index_select(0, places_RE.flatten()).view(*places_RE.shape, -1)
-        return self._variants(kernel, inputs_RI, own, carry)
+        return self._variants(kernel, inputs_RI, table_PF, places_RE, carry)
 
     def _variants(
-        self, kernel: StackedKernel, inputs_RI: Tensor, own_REH: Tensor, carry: Tensor
+        self,
+        kernel: StackedKernel,
+        inputs_RI: Tensor,
+        table_PF: Tensor,
+        places_RE: Tensor,
+        carry: Tensor,
     ) -> Tensor:
-        """Outputs where the features' part of fc1 is known."""
-        weight = self.fc1.weight[:, : inputs_RI.shape[-1]]
-        shared = nn.functional.linear(inputs_RI, weight, self.fc1.bias)
+        """`variants_of`, with the features' part of fc1 made once for every row of the table."""
+        plain, features = self.fc1.weight.tensor_split((inputs_RI.shape[-1],), 1)
+        shared = nn.functional.linear(inputs_RI, plain, self.fc1.bias)
+        own = nn.functional.linear(table_PF, features)
         product = nn.functional.linear(carry, self.rnn.weight_hh)
         packed = self._packed_weights(kernel)
-        return kernel.variants(packed, shared, own_REH, product, carry, self.fc2.out_features)
+        return kernel.variants(
+            packed, shared, own, places_RE, product, carry, self.fc2.out_features
+        )
 
     def _kernel(self, inputs: Tensor) -> StackedKernel | None:
         """The compiled kernel, where no gradient is wanted and it takes such inputs."""
@@ -179,20 +186,16 @@ class RNNAgent(AgentNetwork):
         return self._packed[1]
 
     def _weights(self) -> dict[str, Tensor]:
-        rnn, value = self.rnn, self.fc2.value
-        named = {
-            "fc1.weight": self.fc1.weight,
-            "fc1.bias": self.fc1.bias,
-            "rnn.weight_ih": rnn.weight_ih,
-            "rnn.weight_hh": rnn.weight_hh,
-            "rnn.bias_ih": rnn.bias_ih,
-            "rnn.bias_hh": rnn.bias_hh,
-            "fc2.weight": self.fc2.weight,
-            "fc2.bias": self.fc2.bias,
+        """By name; asked for in every step, so it goes around `nn.Module`'s slow look-up."""
+        parts = {name: self._modules[name]._parameters for name in ("fc1", "rnn", "fc2")}  # type: ignore[union-attr]
+        if self.fc2.value is not None:
+            parts["fc2.value"] = self.fc2.value._parameters
+        return {
+            f"{part}.{name}": weight
+            for part, own in parts.items()
+            for name, weight in own.items()
+            if weight is not None
         }
-        if value is None:
-            return named
-        return {**named, "fc2.value.weight": value.weight, "fc2.value.bias": value.bias}
 
     def unroll_packed(
         self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
@@ -204,7 +207,9 @@ class RNNAgent(AgentNetwork):
 
     def fit_packed(self, inputs_PI: Tensor, sizes: Tensor, loss: BlockLoss) -> GivenLoss | None:
         """The loss of the outputs of `unroll_packed` from zero states, with its gradients in the
-        same call; None where the kernel does not take this."""
+        same call; None where the kernel does not take this, or a subclass unrolls otherwise."""
+        if type(self).unroll_packed is not RNNAgent.unroll_packed:
+            return None
         return self.rnn.fit_between(self.fc1, self.fc2.as_one_layer(), inputs_PI, sizes, loss)
 
 

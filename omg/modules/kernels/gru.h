@@ -57,7 +57,8 @@ int64_t gru_packed_size(int I, int F, int H, int A) {
     return (int64_t)F * (I + 1) + 3LL * H * (K + H) + 4LL * H + (int64_t)padded(A) * (H + 1);
 }
 
-/* The gates as [H/VL] panels [F+H][3][VL], their biases as [H/VL] pieces b_r, b_z, b_n, c_n. */
+/* The gates as [H/VL] panels [F+H][3][VL], their biases as [H/VL] pieces b_r, b_z, b_n, c_n; all
+ * multiplied as `vgates` wants their sums. */
 void gru_pack(int I, int F, int H, int A, const float *const *weights, float *packed) {
     const widths_t w = {I, F, H, A};
     const packed_t at = places(w, packed);
@@ -68,13 +69,14 @@ void gru_pack(int I, int F, int H, int A, const float *const *weights, float *pa
     }
     for (int row = 0; row < 3 * H; row++) {
         const int gate = row / H, unit = row % H;
+        const float scale = gate < 2 ? -LOG2E : -2.0f * LOG2E;
         float *to = (float *)at.gates + (size_t)(unit / VL) * 3 * VL * (K + H);
         to += gate * VL + unit % VL;
-        for (int k = 0; k < K; k++, to += 3 * VL) *to = weights[W_IH][(size_t)row * K + k];
-        for (int k = 0; k < H; k++, to += 3 * VL) *to = weights[W_HH][(size_t)row * H + k];
+        for (int k = 0; k < K; k++, to += 3 * VL) *to = scale * weights[W_IH][(size_t)row * K + k];
+        for (int k = 0; k < H; k++, to += 3 * VL) *to = scale * weights[W_HH][(size_t)row * H + k];
         float *bias = (float *)at.biases + (size_t)unit / VL * 4 * VL + unit % VL;
-        bias[gate * VL] = weights[B_IH][row] + (gate < 2 ? weights[B_HH][row] : 0.0f);
-        if (gate == 2) bias[3 * VL] = weights[B_HH][row];
+        bias[gate * VL] = scale * (weights[B_IH][row] + (gate < 2 ? weights[B_HH][row] : 0.0f));
+        if (gate == 2) bias[3 * VL] = scale * weights[B_HH][row];
     }
     if (A) {
         pack_chunks(H, A, weights[LAST], 1, H, (float *)at.last);
@@ -150,8 +152,8 @@ static void gru_tile(int rows, int K, int H, int unit, const packed_t *at, const
         const float *own = sums + 4 * i * VL;
         const vec a = LOAD(own + 3 * VL);
         vec r, z;
-        vsigmoid2(LOAD(own), LOAD(own + VL), &r, &z);
-        const vec n = vtanh(LOAD(own + 2 * VL) + r * a);
+        vgates(LOAD(own), LOAD(own + VL), &r, &z);
+        const vec n = vgate_tanh(LOAD(own + 2 * VL) + r * a);
         vec before = splat(0.0f);
         if (h) before = LOAD(h + (size_t)i * H + unit);
         STORE(out + unit, n + z * (before - n));
@@ -159,7 +161,7 @@ static void gru_tile(int rows, int K, int H, int unit, const packed_t *at, const
             STORE(saved + unit, r);
             STORE(saved + H + unit, z);
             STORE(saved + 2 * H + unit, n);
-            STORE(saved + 3 * H + unit, a);
+            STORE(saved + 3 * H + unit, splat(-0.5f / LOG2E) * a);
             saved += 4 * H;
         }
     }

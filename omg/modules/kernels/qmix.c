@@ -158,7 +158,7 @@ static void unmix(sizes_t n, float dout, const float *q, const float *row, const
 /* What a part sums: first layers [C, padded S], W1 [ND,E], W2 [D,E], the sums of d's columns, k. */
 static size_t sum_size(sizes_t n) {
     const int C = first_width(n), W = kept_width(n);
-    return (size_t)C * padded(n.S) + (size_t)(n.N + 1) * n.D * n.E + W + n.D + 1;
+    return (size_t)C * padded(n.S) + (size_t)(n.N + 1) * n.D * n.E + W + n.D + VL;
 }
 
 int64_t qmix_scratch_size(int N, int S, int E, int D, int parts) {
@@ -181,7 +181,7 @@ static sums_t sum_places(sizes_t n, float *p) {
     at.w1 = p, p += (size_t)n.N * n.D * n.E;
     at.w2 = p, p += (size_t)n.D * n.E;
     at.bias = p, p += kept_width(n);
-    at.k = p, p += n.D + 1;
+    at.k = p, p += n.D + VL; /* and one, but what follows shall begin with a whole vector */
     at.d = p, p += (size_t)BLOCK * kept_width(n);
     at.s = p;
     return at;

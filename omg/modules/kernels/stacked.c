@@ -7,6 +7,7 @@
  *   fc1  [H/2VL][1 + I][2VL]
  *   GRU  [H/VL][4VL: b_r, b_z, b_in, b_hn][H][3VL: W_ir W_iz W_in][H][3VL: W_hr W_hz W_hn]
  *   fc2  [A/VL][1 + H][VL]
+ * The GRU's are multiplied as `vgates` wants its sums: r and z by -log2 e, the others by twice that.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -92,9 +93,10 @@ INLINE void gru_tile(const int M, const int known, int H, int unit, const float 
         n[i] = LOAD(w + 2 * VL);
         a[i] = LOAD(w + 3 * VL);
         if (known) {
-            r[i] += LOAD(product[i] + unit);
-            z[i] += LOAD(product[i] + H + unit);
-            a[i] += LOAD(product[i] + 2 * H + unit);
+            const vec scale = splat(-LOG2E);
+            r[i] += scale * LOAD(product[i] + unit);
+            z[i] += scale * LOAD(product[i] + H + unit);
+            a[i] += splat(2.0f) * scale * LOAD(product[i] + 2 * H + unit);
         }
     }
     w = gate_product(M, H, w + 4 * VL, in, r, z, n);
@@ -102,8 +104,8 @@ INLINE void gru_tile(const int M, const int known, int H, int unit, const float 
 #pragma GCC unroll 8
     for (int i = 0; i < M; i++) {
         vec rr, zz;
-        vsigmoid2(r[i], z[i], &rr, &zz);
-        const vec nn = vtanh(n[i] + rr * a[i]);
+        vgates(r[i], z[i], &rr, &zz);
+        const vec nn = vgate_tanh(n[i] + rr * a[i]);
         STORE(after[i] + unit, nn + zz * (LOAD(before[i] + unit) - nn));
     }
 }
@@ -224,14 +226,16 @@ int stacked_step(int R, int K, int I, int H, int A, int64_t size, int threads,
     return 0;
 }
 
-/* One step of one member from each of R hidden states with E alternative inputs. shared [R,H] +
- * own [R,E,H] are fc1's outputs, before [R,H] the hidden states, product [R,3H] = before W_h
- * without bias, weights those of the GRU and fc2 -> outputs [R,E,A]. */
-void stacked_variants(int R, int E, int H, int A, int threads, const float *shared,
-                      const float *own, const float *product, const float *before,
-                      const float *weights, float *outputs) {
+/* One step of one member from each of R hidden states with E alternative inputs. fc1 gives shared
+ * [R,H] + rows places [R,E] of own [P,H]; before [R,H] are the hidden states, product [R,3H] = before
+ * W_h without bias, weights those of the GRU and fc2 -> outputs [R,E,A]. -1: a place is none of P. */
+int stacked_variants(int R, int E, int64_t P, int H, int A, int threads, const float *shared,
+                     const float *own, const int64_t *places, const float *product,
+                     const float *before, const float *weights, float *outputs) {
     const int blocks = (R * E + BLOCK - 1) / BLOCK;
     (void)threads;
+    for (int64_t variant = 0; variant < (int64_t)R * E; variant++)
+        if (places[variant] < 0 || places[variant] >= P) return -1;
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
     for (int block = 0; block < blocks; block++) {
         float features[BLOCK * MAX_HIDDEN] __attribute__((aligned(64)));
@@ -241,15 +245,16 @@ void stacked_variants(int R, int E, int H, int A, int threads, const float *shar
         Rows b;
         for (int i = 0; i < rows; i++) {
             const size_t row = (first + i) / E, variant = first + i;
+            const float *added = own + places[variant] * H;
             b.features[i] = features + (size_t)i * H;
             b.before[i] = before + row * H;
             b.product[i] = product + row * 3 * H;
             b.after[i] = after + (size_t)i * H;
             b.output[i] = outputs + variant * A;
             for (int u = 0; u < H; u += VL)
-                STORE(b.features[i] + u,
-                      relu(LOAD(shared + row * H + u) + LOAD(own + variant * H + u)));
+                STORE(b.features[i] + u, relu(LOAD(shared + row * H + u) + LOAD(added + u)));
         }
         hidden_block(1, rows, H, A, weights, &b);
     }
+    return 0;
 }

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from omg.modules.device import Found, largest_difference, load_kernel, pointer, switched
 
+LOG2E = 1.44269504  # as in vector.h
+
 
 class StackedKernel:
     """Calls into the compiled library: `pack` once, then `step` as often as wanted."""
@@ -42,9 +44,13 @@ class StackedKernel:
         fc2 = torch.nn.functional.pad(fc2, (0, -fc2.shape[-1] % lanes))
         b_i, b_h = (weights[f"rnn.bias_{k}"].view(members, 3, hidden) for k in ("ih", "hh"))
         both = b_i[:, :2] + b_h[:, :2]
-        biases = torch.cat([both, b_i[:, 2:], b_h[:, 2:]], 1)  # [K, 4, H]
+        # Sums of gates are exponents of 2: see vgates in vector.h.
+        scale = torch.tensor([1.0, 1.0, 2.0, 2.0], device=fc1.device).unsqueeze(1) * -LOG2E
+        biases = torch.cat([both, b_i[:, 2:], b_h[:, 2:]], 1) * scale  # [K, 4, H]
         gates = [
-            self._panels(weights[f"rnn.weight_{k}"].view(members, hidden, 3, hidden), lanes)
+            self._panels(
+                weights[f"rnn.weight_{k}"].view(members, hidden, 3, hidden) * scale[:3], lanes
+            )
             for k in ("ih", "hh")
         ]
         gru = torch.cat([self._panels(biases.unsqueeze(1), lanes).flatten(2), *gates], -1)
@@ -93,14 +99,15 @@ class StackedKernel:
         self,
         packed: Tensor,
         shared_RH: Tensor,
-        own_REH: Tensor,
+        own_PH: Tensor,
+        places_RE: Tensor,
         product_RG: Tensor,
         carry_RH: Tensor,
         n_actions: int,
     ) -> Tensor:
         """One member's outputs [R, E, A] of E alternative steps from each carry: fc1 gave
-        shared + own, and carry W_h (without bias) is already known."""
-        rows, kinds, hidden = own_REH.shape
+        shared + own[places], and carry W_h (without bias) is already known."""
+        (rows, kinds), hidden = places_RE.shape, own_PH.shape[-1]
         skipped = packed.shape[1] - self._size(-1, hidden, n_actions)  # fc1
         if (
             len(packed) != 1
@@ -109,18 +116,19 @@ class StackedKernel:
             or shared_RH.shape != (rows, hidden)
             or carry_RH.shape != (rows, hidden)
             or product_RG.shape != (rows, 3 * hidden)
+            or places_RE.dtype != torch.int64
         ):
             raise ValueError("inputs and carry do not fit the weights")
-        outputs = own_REH.new_empty(rows, kinds, n_actions)
+        outputs = own_PH.new_empty(rows, kinds, n_actions)
         parts = [
             value.contiguous()
-            for value in (shared_RH, own_REH, product_RG, carry_RH, packed[0, skipped:])
+            for value in (shared_RH, own_PH, places_RE, product_RG, carry_RH, packed[0, skipped:])
         ]
-        self._library.stacked_variants(
-            *(rows, kinds, hidden, n_actions, torch.get_num_threads()),
-            *map(pointer, parts),
-            pointer(outputs),
-        )
+        if self._library.stacked_variants(
+            *(rows, kinds, ctypes.c_int64(len(own_PH)), hidden, n_actions),
+            *(torch.get_num_threads(), *map(pointer, parts), pointer(outputs)),
+        ):
+            raise IndexError(f"an alternative is for none of the {len(own_PH)} rows")
         return outputs
 
 

@@ -17,17 +17,18 @@ INLINE int smaller(int a, int b) { return a < b ? a : b; }
 /* n rounded up to whole vectors. */
 INLINE int padded(int n) { return (n + VL - 1) / VL * VL; }
 
-/* out (+)= d w for M rows and N vectors of columns: d [K] with rows `stride` apart, w [K][N VL]. */
+/* out = start + d w for M rows and N vectors of columns: d [K] with rows `stride` apart, w [K][N VL],
+ * start NULL: zeros, its rows `apart`; not below 0 where `positive`. */
 INLINE void product_tile(const int M, const int N, int K, const float *restrict w,
-                         const float *restrict d, int stride, float *restrict out, int width,
-                         int add) {
+                         const float *restrict d, int stride, const float *start, int apart,
+                         float *out, int width, int positive) {
     vec c[MR][CHUNK];
 #pragma GCC unroll 8
     for (int i = 0; i < M; i++)
 #pragma GCC unroll 3
         for (int j = 0; j < N; j++) {
             c[i][j] = splat(0.0f);
-            if (add) c[i][j] = LOAD(out + (size_t)i * width + j * VL);
+            if (start) c[i][j] = LOAD(start + (size_t)i * apart + j * VL);
         }
     for (int k = 0; k < K; k++, w += N * VL, d++) {
         vec b[CHUNK];
@@ -46,7 +47,10 @@ INLINE void product_tile(const int M, const int N, int K, const float *restrict 
 #pragma GCC unroll 8
     for (int i = 0; i < M; i++)
 #pragma GCC unroll 3
-        for (int j = 0; j < N; j++) STORE(out + (size_t)i * width + j * VL, c[i][j]);
+        for (int j = 0; j < N; j++) {
+            if (positive) c[i][j] = at_least(c[i][j], 0.0f);
+            STORE(out + (size_t)i * width + j * VL, c[i][j]);
+        }
 }
 
 /* sum += dᵀ v over `rows` rows: M rows of the sum, N vectors wide. */
@@ -79,12 +83,13 @@ INLINE void outer_tile(const int M, const int N, int rows, const float *restrict
 
 #define ALONE static __attribute__((noinline))
 
-typedef void (*tile)(int K, const float *w, const float *d, int stride, float *out, int width,
-                     int add);
+typedef void (*tile)(int K, const float *w, const float *d, int stride, const float *start,
+                     int apart, float *out, int width, int positive);
 #define TILE(M, N)                                                                                 \
-    ALONE void tile_##M##_##N(int K, const float *w, const float *d, int stride, float *out,       \
-                              int width, int add) {                                                \
-        product_tile(M, N, K, w, d, stride, out, width, add);                                      \
+    ALONE void tile_##M##_##N(int K, const float *w, const float *d, int stride,                   \
+                              const float *start, int apart, float *out, int width,                \
+                              int positive) {                                                      \
+        product_tile(M, N, K, w, d, stride, start, apart, out, width, positive);                   \
     }
 #define TILES_OF(M) TILE(M, 1) TILE(M, 2) TILE(M, 3)
 #define TILE_NAMES(M) {NULL, tile_##M##_1, tile_##M##_2, tile_##M##_3}
@@ -140,32 +145,35 @@ static void pack_chunks(int K, int width, const float *w, int down, int across, 
     }
 }
 
-/* out [rows][width] (+)= d [rows][K] times packed chunks of `width` columns. */
-static void product(int rows, int K, int width, const float *packed, const float *d, int stride,
-                    float *out, int apart, int add) {
+/* out [rows][width] = start + d [rows][K] times packed chunks of `width` columns: see product_tile. */
+static void product_from(int rows, int K, int width, const float *packed, const float *d, int stride,
+                         const float *start, int step, float *out, int apart, int positive) {
     for (int first = 0; first < width; first += CHUNK * VL) {
         const int wide = smaller(CHUNK, (width - first) / VL);
         for (int row = 0; row < rows; row += MR)
-            TILES[smaller(MR, rows - row)][wide](K, packed + (size_t)first * K,
-                                                 d + (size_t)row * stride, stride,
-                                                 out + (size_t)row * apart + first, apart, add);
+            TILES[smaller(MR, rows - row)][wide](
+                K, packed + (size_t)first * K, d + (size_t)row * stride, stride,
+                start ? start + (size_t)row * step + first : NULL, step,
+                out + (size_t)row * apart + first, apart, positive);
     }
+}
+
+/* out [rows][width] (+)= d [rows][K] times packed chunks of `width` columns. */
+static void product(int rows, int K, int width, const float *packed, const float *d, int stride,
+                    float *out, int apart, int add) {
+    product_from(rows, K, width, packed, d, stride, add ? out : NULL, apart, out, apart, 0);
+}
+
+/* out [rows][width] = bias + that product, not below 0 where `positive`. */
+static void layer(int rows, int K, int width, const float *packed, const float *bias,
+                  const float *d, int stride, float *out, int apart, int positive) {
+    product_from(rows, K, width, packed, d, stride, bias, 0, out, apart, positive);
 }
 
 /* x = 0 where it is below. */
 static void positive_rows(int rows, int width, float *x, int apart) {
     for (int row = 0; row < rows; row++, x += apart)
         for (int i = 0; i < width; i += VL) STORE(x + i, at_least(LOAD(x + i), 0.0f));
-}
-
-/* out [rows][width] = bias + d [rows][K] times packed chunks of `width` columns, not below 0 where
- * `positive`. */
-static void layer(int rows, int K, int width, const float *packed, const float *bias,
-                  const float *d, int stride, float *out, int apart, int positive) {
-    for (int row = 0; row < rows; row++)
-        memcpy(out + (size_t)row * apart, bias, sizeof(float) * width);
-    product(rows, K, width, packed, d, stride, out, apart, 1);
-    if (positive) positive_rows(rows, width, out, apart);
 }
 
 /* sum [G][width] += dᵀ v over `rows` rows of d [G] and v [width]. */

@@ -71,11 +71,28 @@ INLINE vec inverse(vec x) {
 #endif
 }
 
+/* 2^x, relative error about 1e-7; x between -126 and 126. */
+INLINE vec vexp2_within(vec x) {
+    const vec magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    vec k = x + magic;
+    const ivec whole = (ivec)k << 23;
+    k -= magic;
+    const vec r = x - k;
+    vec p = splat(1.5403530e-4f); /* ln 2^i / i! */
+    p = p * r + splat(1.3333558e-3f);
+    p = p * r + splat(9.6181291e-3f);
+    p = p * r + splat(5.5504109e-2f);
+    p = p * r + splat(2.4022651e-1f);
+    p = p * r + splat(6.9314718e-1f);
+    p = p * r + splat(1.0f);
+    return (vec)((ivec)p + whole);
+}
+
 /* e^x, relative error about 1e-7; x between -87 and 87. */
 INLINE vec vexp_within(vec x) {
-    const vec magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    const vec magic = splat(12582912.0f);
     vec k = x * splat(1.44269504089f) + magic;
-    ivec whole = (ivec)k << 23;
+    const ivec whole = (ivec)k << 23;
     k -= magic;
     vec r = x - k * splat(0.693359375f);
     r -= k * splat(-2.12194440e-4f);
@@ -122,6 +139,21 @@ INLINE void vsigmoid2(vec x, vec y, vec *sx, vec *sy) {
 
 INLINE vec vsigmoid(vec x) { return inverse(splat(1.0f) + vexp(-x)); }
 INLINE vec vtanh(vec x) { return splat(2.0f) * vsigmoid(splat(2.0f) * x) - splat(1.0f); }
+
+/* Gates of a GRU whose sums were multiplied by -log2 e (r and z) and by -2 log2 e (n), so that no
+ * exponent needs a product: 1 / (1 + 2^x) twice with one division, and 2 / (1 + 2^x) - 1. */
+#define LOG2E 1.44269504f
+INLINE vec vgate_power(vec x) {
+    return splat(1.0f) + vexp2_within(at_least(at_most(x, 58.0f), -58.0f));
+}
+INLINE void vgates(vec x, vec y, vec *sx, vec *sy) {
+    const vec ex = vgate_power(x), ey = vgate_power(y), both = inverse(ex * ey);
+    *sx = both * ey;
+    *sy = both * ex;
+}
+INLINE vec vgate_tanh(vec x) {
+    return splat(2.0f) * inverse(vgate_power(x)) - splat(1.0f);
+}
 
 /* Keeps a vector in a register, where the compiler would load it again for every row. */
 #if (VL == 8 && defined(__AVX__)) || defined(__AVX512F__)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 
 from omg.config.schema import Config
 from omg.functional import Packing, gaussian_kl, hit_ratio, sample_gaussian
+from omg.modules.kernels.given import with_gradient
+from omg.modules.kernels.subgoal import Drawn, Lessons, SubgoalKernel, subgoal_kernel
 from omg.modules.opponent_models.base import HistoryModel, Inferred, ModelRows, SubgoalSource
 from omg.types import EnvSpec, IntArray
 
@@ -111,6 +114,18 @@ class InferenceMLP(nn.Module):
         return mean, torch.zeros_like(mean)
 
 
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """q_φ of R rows, and ĝ. Where the kernel made it, only the condition has a gradient, and
+    `drawn` holds what the loss needs; else all of it has one."""
+
+    mean: Tensor  # [R, G]
+    log_var: Tensor  # [R, G]
+    condition: Tensor
+    subgoal: Tensor  # [R, G]
+    drawn: Drawn | None = None
+
+
 class SubgoalModel(HistoryModel):
     """Acting uses ĝ_t of the inference at every step; the prior is frozen after pre-training.
     Files: vae.th (prior), cvae.th or mlp.th, cond_rnn.th, fc.th (inference)."""
@@ -180,24 +195,90 @@ class SubgoalModel(HistoryModel):
         mean, log_var = self.inference.encode(self._embed(rows), condition)
         return mean, log_var, condition
 
+    def stored(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Posterior:
+        """`posterior` of whole episodes with ĝ, for `loss`."""
+        kernel = self._kernel(rows.own, self._weights()) if self._usual else None
+        if kernel is None:
+            mean, log_var, condition = self.posterior(rows, packing)
+            return Posterior(mean, log_var, condition, self.inferred(mean, log_var, generator))
+        condition = self._conditions(rows, packing)
+        shape = len(condition), self._subgoal_dim
+        noise = torch.randn(shape, generator=generator) if self._sampled else None
+        with torch.no_grad():
+            drawn = kernel.forward(rows.own, condition, noise, self._weights())
+        return Posterior(drawn.mean, drawn.log_var, condition, drawn.subgoal, drawn)
+
     def loss(
-        self,
-        rows: ModelRows,
-        posterior: tuple[Tensor, Tensor, Tensor],
-        inferred: Tensor,
-        prior: tuple[Tensor, Tensor],
-        kl_weight: float,
+        self, rows: ModelRows, found: Posterior, lessons: Lessons, kl_weight: float
     ) -> Mapping[str, Tensor]:
-        """Of transitions with posterior (mean, log-variance, condition), drawn ĝ and the prior's
-        (mean, log-variance) of the selected state: reconstruction + weight · KL, or the square
-        error of the subgoal itself in the supervised ablation."""
-        mean, log_var, condition = posterior
+        """Of the rows that learn, towards the prior of the selected states: reconstruction +
+        weight · KL, or the square error of the subgoal itself in the supervised ablation."""
+        now, chosen, *prior = lessons
+        if found.drawn is not None:
+            return self._loss_by_kernel(rows, found, lessons, kl_weight)
+        mean, log_var, condition, subgoal = (
+            value.index_select(0, now)
+            for value in (found.mean, found.log_var, found.condition, found.subgoal)
+        )
+        wanted = [value.index_select(0, chosen) for value in prior]
         if self.supervised:
-            error = (mean - prior[0]).square().mean()
+            error = (mean - wanted[0]).square().mean()
             return {"am_loss": error, "am_recon": error}
-        kl = gaussian_kl(mean, log_var, *prior).mean()
-        recon = self.reconstruction(rows, inferred, condition)
+        kl = gaussian_kl(mean, log_var, *wanted).mean()
+        recon = self.reconstruction(rows.take(now), subgoal, condition)
         return {"am_loss": recon + kl_weight * kl, "am_recon": recon, "am_kl": kl}
+
+    def _loss_by_kernel(
+        self, rows: ModelRows, found: Posterior, lessons: Lessons, kl_weight: float
+    ) -> Mapping[str, Tensor]:
+        weights = self._weights()
+        kernel = self._kernel(rows.own, weights)
+        assert kernel is not None
+        assert found.drawn is not None
+        (recon, kl), slope, slopes = kernel.fit(
+            rows.own, found.drawn, lessons, weights, kl_weight=kl_weight
+        )
+        of = [found.condition, *weights]
+        loss = with_gradient(recon + kl_weight * kl, of, [slope, *slopes])
+        return {"am_loss": loss, "am_recon": recon, "am_kl": kl}
+
+    @torch.no_grad()
+    def prior(self, rows: ModelRows) -> tuple[Tensor, Tensor]:
+        """The frozen prior's mean and log-variance of every row's state."""
+        encoded = self.source(rows.state, rows.seats)
+        weights = self.prior_weights()
+        kernel = self._kernel(encoded, weights) if self.prior_by_kernel else None
+        return self.vae.encode(encoded) if kernel is None else kernel.prior(encoded, weights)
+
+    @property
+    def prior_by_kernel(self) -> bool:
+        """Whether the kernel encodes states, every row for itself."""
+        weights = self.prior_weights()
+        return type(self.vae) is PriorVAE and self._kernel(weights[0], weights) is not None
+
+    def prior_weights(self) -> list[nn.Parameter]:
+        """Of its encoder."""
+        return list(self.vae.encoder.parameters())
+
+    @property
+    def _usual(self) -> bool:
+        """Whether the kernel computes what this class does: nothing of it was replaced."""
+        own = ("posterior", "inferred", "draw", "reconstruction", "_embed", "_conditions")
+        kind = type(self)
+        return type(self.inference) is InferenceCVAE and all(
+            getattr(kind, name) is getattr(SubgoalModel, name) for name in own
+        )
+
+    def _weights(self) -> list[nn.Parameter]:
+        """In the kernel's order: embedding, encoder, decoder."""
+        assert isinstance(self.inference, InferenceCVAE)
+        parts = (self.fc, self.inference.encoder, self.inference.decoder)
+        return [weight for part in parts for weight in part.parameters()]
+
+    @staticmethod
+    def _kernel(inputs: Tensor, weights: Sequence[Tensor]) -> SubgoalKernel | None:
+        kernel, _ = subgoal_kernel()
+        return kernel if kernel is not None and kernel.fits(inputs, weights) else None
 
     def unroll(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Tensor:
         with torch.no_grad():
