@@ -20,7 +20,7 @@ from omg.cli.report import plot, report
 from omg.cli.sweep import sweep
 from omg.cli.train import train_command
 
-app = Commands("Opponent modelling in multi-agent reinforcement learning.")
+app = Commands("Opponent modelling in multi-agent reinforcement learning.", completion=True)
 app.command("train", context_settings={**FREE_FORM, "help_option_names": []})(train_command)
 app.command(context_settings=FREE_FORM)(pipeline)
 app.command(context_settings=FREE_FORM)(sweep)

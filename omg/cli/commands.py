@@ -60,13 +60,13 @@ class Group(TyperGroup):
 class Commands(typer.Typer):
     """A typer app whose commands all are of this kind."""
 
-    def __init__(self, help: str) -> None:
+    def __init__(self, help: str, *, completion: bool = False) -> None:
         super().__init__(
             help=help,
             epilog=HELP,
             cls=Group,
             no_args_is_help=True,
-            add_completion=False,
+            add_completion=completion,
             pretty_exceptions_enable=False,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from omg.cli.commands import FREE_FORM, Commands
-from omg.cli.console import show, show_json
+from omg.cli.console import in_lines, show, show_json
 
 config_app = Commands("Configurations.")
 
@@ -31,10 +31,10 @@ def config_show(context: typer.Context) -> None:
 @config_app.command("list")
 def config_list() -> None:
     """The shipped algorithm and environment configurations."""
-    from omg.config.loader import available
+    from omg.config.shipped import available
 
-    typer.echo(f"--config:     {', '.join(available('algs'))}")
-    typer.echo(f"--env-config: {', '.join(available('envs'))}")
+    for option, kind in (("--config:", "algs"), ("--env-config:", "envs")):
+        typer.echo(in_lines(option, available(kind)))
 
 
 def algorithms(
@@ -56,6 +56,6 @@ def algorithms(
                 rows.append((row.name, row.learning, row.reward, row.network, extra, row.about))
         show(*columns, rows=rows, title=title)
     typer.echo(
-        "All act in games with discrete actions and take every network (policy_model=rnn, "
-        "mlp, idv_rnn); recurrent by default where the network is an rnn."
+        "All act in games with discrete actions and take every network (policy_model=rnn,\nmlp, "
+        "idv_rnn); recurrent by default where the network is an rnn."
     )

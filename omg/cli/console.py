@@ -1,20 +1,58 @@
-"""What commands print: tables that lose nothing, and JSON."""
+"""What commands print: tables that lose nothing and fit the window, and JSON."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+NARROW = 80  # columns, where nothing tells the width of a window
+LONG = 30  # characters; a longer word may be folded
+
+
+def width() -> int | None:
+    """As wide as the terminal; without one as COLUMNS says, else 80."""
+    if sys.stdout.isatty():
+        return None
+    told = os.environ.get("COLUMNS", "")
+    return int(told) if told.isdecimal() and int(told) > 0 else NARROW
+
 
 def console() -> Console:
-    """As wide as the terminal; as wide as needed where there is none."""
-    width = None if sys.stdout.isatty() else 1000
-    return Console(width=width, markup=False, emoji=False, highlight=False)
+    """For tables and the like."""
+    return Console(width=width(), markup=False, emoji=False, highlight=False)
+
+
+def put(content: Any) -> None:
+    """Print something of rich; lines do not end in spaces where they go to a file or a pipe."""
+    if sys.stdout.isatty():
+        console().print(content)
+        return
+    text = io.StringIO()
+    Console(file=text, width=width(), markup=False, emoji=False, highlight=False).print(content)
+    print("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
+
+
+def in_lines(title: str, words: Sequence[str]) -> str:
+    """A list of words after its title, in lines that fit; no word is cut."""
+    return _wrapped(f"{title} {', '.join(words)}", console().width, "  ")
+
+
+def _wrapped(text: str, columns: int, indent: str) -> str:
+    return textwrap.fill(
+        text,
+        columns,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def printable(text: str) -> str:
@@ -41,12 +79,41 @@ def show_pairs(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def show_table(table: Table, *, whole_names: bool = True) -> None:
-    """Print a table. In a narrow window cells fold instead of being cut; the first column stays
-    in one piece where it holds names to copy."""
+    """Print a table. In a narrow window cells fold; the first column stays in one piece where it
+    holds names to copy. Where words would be cut, every row becomes a paragraph."""
+    cells = [[str(cell) for cell in column.cells] for column in table.columns]
+    if table.show_header and _needed(table, cells, whole_names) > console().width:
+        print(_paragraphs(table, cells))
+        return
     for column in table.columns:
         column.overflow = "fold"
     table.columns[0].no_wrap = whole_names
-    console().print(table)
+    put(table)
+
+
+def _needed(table: Table, cells: Sequence[Sequence[str]], whole_names: bool) -> int:
+    """How wide a table must be, so that it cuts no word but long ones."""
+    columns = zip(table.columns, cells, strict=True)
+    wide = [
+        max((len(word) for c in (str(k.header), *v) for word in c.split()), default=0)
+        for k, v in columns
+    ]
+    wide = [min(LONG, width) for width in wide]
+    if whole_names and cells[0]:
+        wide[0] = max(map(len, cells[0]))
+    return sum(wide) + 3 * len(wide) + 1
+
+
+def _paragraphs(table: Table, cells: Sequence[Sequence[str]]) -> str:
+    """Rows one below the other: the name, then every other column with its header."""
+    heads = [str(column.header) for column in table.columns[1:]]
+    lines = [str(table.title)] if table.title else []
+    for name, *values in zip(*cells, strict=True):
+        told = [f"{head} {value}".strip() for head, value in zip(heads, values, strict=True)]
+        text = " · ".join(part.replace("\n", " ") for part in told)
+        indented = _wrapped(f"    {text}", console().width, "    ")
+        lines += [name, indented]
+    return "\n".join(lines)
 
 
 def show_json(content: Any) -> None:

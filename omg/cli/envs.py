@@ -50,8 +50,8 @@ def envs_list(as_json: bool = JSON) -> None:
     columns = ("package", "--env-config", "env_args.key")
     show(*columns, rows=map(_foreign_row, others), title="Games of other packages")
     typer.echo(
-        "Train: omg train --config=qmix --env-config=<name> [with env_args.key=<key>]. More: "
-        "omg envs info <name or key>. Your own: --env=package.module:Class."
+        "Train: omg train --config=qmix --env-config=<name> [with env_args.key=<key>].\n"
+        "More: omg envs info <name or key>. Your own: --env=package.module:Class."
     )
 
 

@@ -12,13 +12,15 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from omg.config.abroad import meant
 from omg.config.arguments import Arguments, parse_arguments, wants_team
 from omg.config.schema import ALIASES, NOT_TAKEN, Config
+from omg.config.shipped import CONFIG_DIR as CONFIG_DIR
+from omg.config.shipped import available as available
 from omg.config.team import read_team
 from omg.registry import expected, nearest, trust
 from omg.types import OmgError
 
-CONFIG_DIR = Path(__file__).parent
 # Limits of a configuration file, far beyond any that is meant.
 MOST_BYTES, MOST_VALUES, DEEPEST = 1_000_000, 20_000, 20
 DEFAULT_ORIGIN = "config/default.yaml"
@@ -52,11 +54,6 @@ def leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def available(kind: str) -> list[str]:
-    """Names of the shipped configurations of a kind (`algs` or `envs`)."""
-    return sorted(path.stem for path in (CONFIG_DIR / kind).glob("*.yaml"))
 
 
 class _Repeated(yaml.MarkedYAMLError):
@@ -231,7 +228,7 @@ def _explain(error: ValidationError, merge: _Merge, source: str) -> OmgError:
             )
         elif problem["type"] == "extra_forbidden":
             known = [*Config.model_fields, *ALIASES]
-            hint = nearest(key, known) or ". 'omg config show' lists all."
+            hint = meant(key) or nearest(key, known) or ". 'omg config show' lists all."
             sentences[path] = f"Unknown key '{_short(key)}' (from {_short(origin)}){hint}"
         elif problem["type"] == "missing":
             sentences[path] = f"Key '{path}' has no value. Add it to {source}."

@@ -57,10 +57,12 @@ class Groups:
 
 def group_runs(runs: Sequence[Path]) -> Groups:
     """Runs by method, in the order given: seeds of one differ in nothing else that may change a
-    result. Evaluations of runs are left out."""
+    result. Evaluations of runs are left out and, among several folders, those that are no run."""
+    runs, others = _only_runs(runs)
     configs = [read_yaml(run / "config.yaml", str(run / "config.yaml")) for run in runs]
     trained = [(run, c) for run, c in zip(runs, configs, strict=True) if not c.get("evaluate")]
-    notes = [evaluation_note(r) for r, c in zip(runs, configs, strict=True) if c.get("evaluate")]
+    notes = [f"{other} is no run (no config.yaml in it) and is left out." for other in others]
+    notes += [evaluation_note(r) for r, c in zip(runs, configs, strict=True) if c.get("evaluate")]
     if not trained:
         raise OmgError(f"{' '.join(notes)} Give the folder of a run that trained.")
     names = distinguish([_label(config) for _, config in trained], [c for _, c in trained])
@@ -70,6 +72,14 @@ def group_runs(runs: Sequence[Path]) -> Groups:
     for name, found in groups.items():
         check_seeds(name, found)
     return Groups({name: [run for run, _ in found] for name, found in groups.items()}, tuple(notes))
+
+
+def _only_runs(folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Runs, and what is none: `results/*` names all that lies there. A single folder is meant."""
+    found = [path for path in folders if (path / "config.yaml").is_file()]
+    if len(folders) == 1:
+        return list(folders), []
+    return found, [path for path in folders if path not in found]
 
 
 def evaluation_note(run: Path) -> str:

@@ -109,6 +109,10 @@ def return_names(values: Mapping[str, float], prefix: str = "") -> list[tuple[st
     return []
 
 
+BAR = 10  # columns of the live line's bar
+TIME = 8  # and of the time that is left, -:--:--
+
+
 class RunConsole:
     """Header, progress and closing lines of a run."""
 
@@ -135,7 +139,7 @@ class RunConsole:
             return
         self._live = Progress(
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=BAR),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(compact=True),
@@ -147,16 +151,19 @@ class RunConsole:
     def progress(self, env_steps: int, values: Mapping[str, float], *, force: bool = False) -> None:
         """Show where the run stands; cheap to call often."""
         if self._live is not None and self._task is not None:
-            note = self._note(env_steps, values)
+            counted = len("steps ") + BAR + 2 * len(str(self.total)) + len(" / ") + TIME + 4
+            note = self._note(env_steps, values, self.console.width - counted)
             self._live.update(self._task, completed=min(env_steps, self.total), note=note)
         elif env_steps - self._last_print >= self._interval or (
             force and env_steps > self._last_print
         ):
             self._last_print = env_steps
-            note = self._note(env_steps, values)
-            self.console.print(f"step {env_steps:>9,} / {self.total:,}  {note}", soft_wrap=True)
+            start = f"step {env_steps:>9,} / {self.total:,}  "
+            note = self._note(env_steps, values, self.console.width - len(start))
+            self.console.print(start + note, soft_wrap=True)
 
-    def _note(self, env_steps: int, values: Mapping[str, float]) -> str:
+    def _note(self, env_steps: int, values: Mapping[str, float], room: int) -> str:
+        """Pace, returns and losses, as many as there is room for; the first matter most."""
         rate = (env_steps - self._start_step) / max(1e-9, time.monotonic() - self._started)
         shown = [f"{rate:,.0f} steps/s"]
         for name, label in (
@@ -170,6 +177,8 @@ class RunConsole:
         ):
             if name in values:
                 shown.append(f"{label} {values[name]:.3g}")
+        while len(shown) > 1 and len("  ".join(shown)) > room:
+            shown.pop()
         return "  ".join(shown)
 
     def say(self, text: str, *, style: str | None = None) -> None:

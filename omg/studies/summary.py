@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import asdict
 
@@ -17,7 +18,9 @@ from omg.studies.steps import Plan
 def print_result(plan: Plan) -> None:
     """The result tables, and where everything lies."""
     if plan.spec.crossplay is not None:
-        width = None if sys.stdout.isatty() else 1000
+        told = os.environ.get("COLUMNS", "")
+        piped = int(told) if told.isdecimal() and int(told) > 0 else 80
+        width = None if sys.stdout.isatty() else piped
         console = Console(width=width, markup=False, emoji=False, highlight=False)
         found = read_crossplay(plan.out / "crossplay.json")
         console.print(summary_table(found, plan.spec.crossplay.metric))

@@ -130,3 +130,17 @@ def test_a_band_is_the_t_interval_from_three_seeds_on(tmp_path: Path) -> None:
 )
 def test_a_metric_can_be_what_it_measures(metric: str, expected: tuple[float, float]) -> None:
     assert bounds(metric) == expected
+
+
+def test_folders_that_are_no_runs_are_left_out_with_a_remark(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        (tmp_path / f"run-{seed}").mkdir()
+        (tmp_path / f"run-{seed}" / "config.yaml").write_text(f"name: iql\nseed: {seed}\n")
+    (tmp_path / "sacred").mkdir()
+    (tmp_path / "curve.png").write_text("")
+    groups = group_runs(sorted(tmp_path.iterdir()))
+    assert [len(runs) for runs in groups.runs.values()] == [2]
+    said = [f"{tmp_path / name} is no run" for name in ("curve.png", "sacred")]
+    assert [note.partition(" (")[0] for note in groups.notes] == said
+    with pytest.raises(OmgError, match="sacred is no run"):
+        group_runs([tmp_path / "sacred", tmp_path / "curve.png"])

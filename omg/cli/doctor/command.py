@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from omg.cli.console import console
+from omg.cli.console import put
 from omg.cli.doctor import Line, diagnose, healthy, verdict
 from omg.cli.doctor import as_json as to_json
 
@@ -24,7 +24,7 @@ def doctor(
     if as_json:
         typer.echo(to_json(lines))
     else:
-        console().print(_table(lines))
+        put(_table(lines))
         typer.echo(verdict(lines))
     raise typer.Exit(0 if healthy(lines) else 1)
 
