@@ -605,7 +605,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[li
 
     def build(step: Any, out: Path) -> str:
         (out / "pool").mkdir()
-        return "3 to train with"
+        return "3 seen (to train with)"
 
     monkeypatch.setattr(omg.studies.execute, "build_pool", build)
 
