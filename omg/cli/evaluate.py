@@ -47,7 +47,7 @@ def evaluate(
     sample: bool = SAMPLE,
     out: str = typer.Option("", help="folder of the results; empty: <run>/evaluation"),
     replays: int = typer.Option(
-        REPLAYS, help="grid games, battles: episodes written with what was inferred"
+        REPLAYS, help="native games: episodes written with what was inferred"
     ),
 ) -> None:
     """Test any run. An agent trained with a pool meets every opponent of it; a team plays alone."""
@@ -97,9 +97,7 @@ def crossplay(
     metric: str = typer.Option("own_return", help="what is printed and drawn; all are written"),
     baseline: str = typer.Option("", help="method the others are compared to; empty: the first"),
     out: Path = typer.Option(Path("crossplay"), help="folder of the results"),
-    replays: int = typer.Option(
-        0, help="grid games, battles: replays of each method's first agent"
-    ),
+    replays: int = typer.Option(0, help="native games: replays of each method's first agent"),
 ) -> None:
     """Play learning agents against all opponents, and compare their methods."""
     from omg.evaluation.evaluate import crossplay as play

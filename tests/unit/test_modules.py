@@ -82,6 +82,25 @@ def test_unrolling_equals_stepping_in_values_and_gradients(
         torch.testing.assert_close(quick, reference)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(AGENTS))
+def test_a_network_can_be_called_and_exported(name):
+    torch.manual_seed(0)
+    agent = new_agent(name, input_dim=7, n_actions=3, dueling=True)
+    inputs = torch.randn(6, 7, dtype=torch.float64)
+    carry, seats = torch.randn(6, agent.carry_dim, dtype=torch.float64), torch.arange(6) % 3
+    with torch.no_grad():
+        expected = agent.step(inputs, carry, seats)
+        found = agent(inputs, carry, seats)
+        calls = [found]
+        if not agent.individual:  # these sort rows by seat: `omg export` writes them another way
+            exported = torch.export.export(agent, (inputs, carry, seats)).module()
+            calls.append(exported(inputs, carry, seats))
+    for outputs in calls:
+        for mine, theirs in zip(outputs, expected, strict=True):
+            torch.testing.assert_close(mine, theirs)
+
+
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
 @pytest.mark.parametrize("hidden_dim", [5, 64], ids=["torch", "kernel"])
 @pytest.mark.parametrize("dueling", [False, True])

@@ -37,6 +37,12 @@ class AgentNetwork(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """inputs [R, I], carry [R, carry_dim], seats [R] -> outputs [R, A], carry."""
 
+    def forward(
+        self, inputs: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `step`, for what calls modules: torch.export, ONNX, hooks."""
+        return self.step(inputs, carry, seats)
+
     def variants(
         self, inputs_RI: Tensor, features_REF: Tensor, carry: Tensor, seats: Tensor | None = None
     ) -> Tensor:
