@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,7 +52,10 @@ class BuildWithKernels(build_py):
             target = Path(self.build_lib) / folder / prebuilt.FOLDER
             shutil.rmtree(target, ignore_errors=True)
             for source in sorted((ROOT / folder).glob("*.c")):
-                prebuilt.build(found, source, flags, target, levels())
+                try:
+                    prebuilt.build(found, source, flags, target, levels())
+                except (OSError, subprocess.CalledProcessError) as error:
+                    print(f"warning: no library of {source.name} for this wheel: {error}")
 
 
 class PlatformWheel(bdist_wheel):

@@ -46,16 +46,16 @@ def evaluate(
     permute: bool = PERMUTE,
     sample: bool = SAMPLE,
     out: str = typer.Option("", help="folder of the results; empty: <run>/evaluation"),
-    replays: int = typer.Option(
-        REPLAYS, help="native games: episodes written with what was inferred"
+    replays: int | None = typer.Option(
+        None, help=f"native games: episodes written with what was inferred ({REPLAYS} with a pool)"
     ),
 ) -> None:
     """Test any run. An agent trained with a pool meets every opponent of it; a team plays alone."""
     from omg.evaluation.evaluate import evaluate as play
     from omg.evaluation.own_game import OwnGame, needs_pool
 
-    if not pool and not needs_pool(run, which) and replays == REPLAYS:
-        replays = 0
+    if replays is None:
+        replays = REPLAYS if pool or needs_pool(run, which) else 0
     with _progress() as on_cell:
         table = play(
             run,
@@ -154,7 +154,7 @@ def _print_own_game(game: OwnGame) -> None:
     from omg.evaluation.words import spoken
 
     rows = [
-        (spoken(name), f"{value.mean:.3f}", f"{value.error(game.episodes):.3f}", f"{value.std:.3f}")
+        (spoken(name), f"{value.mean:.3f}", f"{value.error:.3f}", f"{value.std:.3f}")
         for name, value in game.metrics.items()
     ]
     weights = Path(game.run, "models", game.model)

@@ -34,10 +34,12 @@ class Measured:
 
     mean: float
     std: float
+    episodes: int  # those that report it
 
-    def error(self, episodes: int) -> float:
+    @property
+    def error(self) -> float:
         """The standard error of the mean."""
-        return self.std / math.sqrt(episodes)
+        return self.std / math.sqrt(self.episodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def play_own_game(
     if episodes < 1:
         raise OmgError(f"episodes={episodes} is too few. Play at least one.")
     run = read_run(folder, which)
+    place = None if out is None else prepare_folder(Path(out))
     config = with_places(run)
     set_up_torch(config)
     spec = _spec(config)
@@ -118,7 +121,7 @@ def play_own_game(
         greedy=not sample,
         metrics=_measured(played),
     )
-    return result if out is None else _written(result, Path(out))
+    return result if place is None else _written(result, place)
 
 
 def with_places(run: TrainedRun) -> Config:
@@ -151,14 +154,14 @@ def _measured(played: EpisodeStats) -> dict[str, Measured]:
     }
     known = {name: np.asarray(v, np.float64)[np.isfinite(v)] for name, v in values.items()}
     return {
-        name: Measured(float(found.mean()), float(found.std()))
+        name: Measured(float(found.mean()), float(found.std()), found.size)
         for name, found in known.items()
         if found.size
     }
 
 
 def _written(result: OwnGame, out: Path) -> OwnGame:
-    path = prepare_folder(out) / "own_game.json"
+    path = out / "own_game.json"
     write_text(path, json.dumps(result.as_dict(), indent=1, ensure_ascii=False) + "\n")
     return replace(result, files=(path,))
 

@@ -89,13 +89,14 @@ class MetricLogger:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a metrics.jsonl; a last line cut off by a crash is left out."""
+    """The records of a metrics.jsonl; lines that are none, as one cut off by a crash, are left
+    out."""
     records: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            records.append(json.loads(line))
-        except (ValueError, RecursionError):
-            break
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                records.append(record)
     return records
 
 

@@ -63,10 +63,13 @@ def check_trackers(config: Config) -> None:
 
 
 def scalars(records: Iterable[Row]) -> Iterator[tuple[str, float, int]]:
-    """Records of metrics.jsonl as a sink was called with them; what was not finite is left out."""
+    """Records of metrics.jsonl as a sink was called with them; what was not finite, or is no
+    record at all (a damaged file), is left out."""
     for record in records:
+        if not isinstance(record.get(STEPS), int):
+            continue
         for name, value in record.items():
-            if name not in (STEPS, "wall_s") and value is not None:
+            if name not in (STEPS, "wall_s") and isinstance(value, int | float):
                 yield name, float(value), int(record[STEPS])
 
 

@@ -30,7 +30,8 @@ for load in loaders:
     assert kernel is not None, reason
 from tests.unit.test_layers_kernel import both
 from tests.unit.test_ppo_kernel import Mixture, choices, policy_loss
-from tests.unit.test_subgoal_kernel import in_both
+from tests.unit.test_subgoal_kernel import PriorVAE, in_both
+from tests.unit.test_subgoal_kernel import kernel as subgoals
 from tests.unit.test_td_kernel import Case
 for threads in (1, 2):
     torch.set_num_threads(threads)
@@ -42,6 +43,8 @@ for threads in (1, 2):
         policy_loss(outputs, taken, Mixture(1.0, 0.1, True), clip=0.2, entropy_coef=0.1)
     for rows, seen in ((1, 1), (131, 15)):
         in_both(rows, seen, threads=threads)
+        encoder = PriorVAE(seen, 48, 32).encoder
+        subgoals().prior(torch.randn(rows, seen), list(encoder.parameters()))
     for lengths, agents in (([2], 1), ([9] * 30 + [4] * 11, 3)):
         case = Case(lengths, agents, 5, 0, leavers=agents > 1)
         loss = case.loss(double=True)

@@ -96,6 +96,31 @@ def test_a_row_that_is_not_there_is_refused() -> None:
         kernel().forward(own, torch.randn(5, 16), None, weights)
 
 
+@pytest.mark.parametrize(
+    ("dims", "taken"),
+    [
+        ((3, 32, 48, 32, 16), True),
+        ((3, 48, 16, 64, 32), True),
+        ((3, 32, 48, 32, 8), False),
+        ((3, 32, 48, 32, 24), False),
+        ((3, 32, 40, 32, 16), False),
+        ((3, 24, 48, 32, 16), False),
+        ((3, 32, 48, 2048, 16), False),
+    ],
+)
+def test_widths_that_would_not_fit_a_register_or_the_stack_are_left_to_torch(
+    dims: tuple[int, ...], taken: bool
+) -> None:
+    weights = [torch.randn(*shape) for shape in SubgoalKernel._shapes(dims)]
+    own, condition = torch.randn(5, dims[0]), torch.randn(5, dims[2])
+    assert kernel().fits(own, weights) is taken
+    if not taken:
+        with pytest.raises(ValueError, match="do not fit"):
+            kernel().forward(own, condition, None, weights)
+    prior = list(PriorVAE(13, dims[3], dims[4]).encoder.parameters())
+    assert kernel().fits(own, prior) is (dims[3] <= 1024 and dims[4] % 16 == 0)
+
+
 def test_what_the_prior_makes_of_a_state_does_not_depend_on_the_states_beside_it() -> None:
     vae = PriorVAE(13, 48, 32)
     weights, states = list(vae.encoder.parameters()), torch.randn(77, 13)
@@ -111,7 +136,7 @@ def omg(tmp_path: Path, *words: str) -> tuple[Any, OMGLearner, list[Any]]:
     """Controller, learner and some finished episodes of a small game."""
     if not (tmp_path / "pool").exists():
         OpponentPool.create(tmp_path / "pool").add_script("nearest_food")
-    small = ["--am_hidden_dim=64", "--subgoal_dim=16", "--config=iql_omg", *words]
+    small = ["--am_hidden_dim=128", "--subgoal_dim=16", "--config=iql_omg", *words]
     rollout = make_rollout([*SMALL, *small, f"--opponent_pool={tmp_path / 'pool'}", *TASK])
     mac: Any = rollout.mac
     learner = OMGLearner(config=mac._config, spec=rollout.env.spec, mac=mac, device=CPU)
@@ -120,8 +145,13 @@ def omg(tmp_path: Path, *words: str) -> tuple[Any, OMGLearner, list[Any]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("words", [(), ("--subgoal_posterior=mean",)], ids=["sample", "mean"])
-def test_updates_by_the_kernel_are_those_of_torch(tmp_path: Path, words: tuple[str, ...]) -> None:
-    found = []
+def test_updates_by_the_kernel_are_those_of_torch(
+    tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, calls, fit = [], [], SubgoalKernel.fit
+    monkeypatch.setattr(
+        SubgoalKernel, "fit", lambda *given, **named: calls.append(1) or fit(*given, **named)
+    )
     for fast in (True, False):
         use_kernels(fast)
         try:
@@ -132,6 +162,7 @@ def test_updates_by_the_kernel_are_those_of_torch(tmp_path: Path, words: tuple[s
             use_kernels(True)
         values = {**mac.model.state_dict(), **mac.policy.network.state_dict()}
         found.append((values, metrics))
+    assert len(calls) == 3, "the kernel was asked, and only where it may be"
     for key, value in found[0][0].items():
         torch.testing.assert_close(value, found[1][0][key], atol=2e-5, rtol=1e-3)
     for fast_ones, slow_ones in zip(found[0][1], found[1][1], strict=True):

@@ -218,3 +218,13 @@ def test_wandb_that_refuses_a_run_is_a_sentence(
     monkeypatch.setattr(wandb, "init", refuse)
     with pytest.raises(OmgError, match=r"refuses this run: No API key configured\. Log in with"):
         run(tmp_path, "--use_wandb", "--quiet")
+
+
+def test_damaged_lines_of_metrics_stop_no_run_and_hide_no_other_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    lines = [b'{"t_env": 1, "loss": 0.5}', b"3", b"\xff\xfe", b'{"loss": 2.0}', b'{"t_env": "x"}']
+    lines += [b'{"t_env": 2, "loss": "low", "return": 1}', b'{"t_env": 3, "lo']
+    path.write_bytes(b"\n".join(lines))
+    records = read_metrics(path)
+    assert records[0] == {"t_env": 1, "loss": 0.5}
+    assert list(scalars(records)) == [("loss", 0.5, 1), ("return", 1.0, 2)]

@@ -75,7 +75,12 @@ def _faults(waiting: tuple[str, ...], path: str) -> tuple[tuple[str, str], ...]:
     asked = [sys.executable, "-c", CHILD, path, *waiting]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE)
-    except (OSError, subprocess.SubprocessError) as error:
+    except subprocess.TimeoutExpired as error:
+        said = error.stdout or b""
+        told_of = len((said.encode() if isinstance(said, str) else said).splitlines())
+        late = waiting[min(told_of, len(waiting) - 1)]
+        return ((late, f"importing it took more than {PATIENCE:.0f} seconds"),)
+    except OSError as error:
         return ((waiting[0], reason(error)),)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     found = tuple((module, fault) for module, fault in told if fault)

@@ -153,6 +153,11 @@ def check_host(settings: Settings, host: str) -> None:
             "In RLlib every seat is one of its policies: mixer, opponent_pool and team strings "
             "have no meaning. Leave them out; frozen players are modules (frozen_spec)."
         )
+    if config.q_lambda:
+        raise OmgError(
+            f"q_lambda={config.q_lambda} is a setting of our Q-learning. RLlib's DQN has n_step: "
+            "set q_lambda=0."
+        )
     if config.common_reward and spec.leavers:
         raise OmgError(
             f"Players leave {spec.name} one by one, and RLlib ends their returns with that. Set "

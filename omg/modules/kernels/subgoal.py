@@ -67,6 +67,19 @@ class _Fit(ctypes.Structure):
     )
 
 
+LIMIT = 1024  # of a width: blocks of rows lie on the stack
+
+
+def _odd(weights: Sequence[Tensor]) -> list[int]:
+    """Widths that the kernel does not take. Layers begin with what is seen, which may have any;
+    the condition joins it in an inference's second layer."""
+    widths = [weight.shape[0] for weight in weights[::2]]
+    widths += [weights[4].shape[0] // 2]
+    if len(weights) == 10:
+        widths.append(weights[2].shape[1] - weights[0].shape[0])
+    return [width for width in widths if width % 16 or not 0 < width <= LIMIT]
+
+
 class SubgoalKernel:
     """Calls into the compiled library. `weights` are weight and bias of five layers: embedding,
     two of the encoder, two of the decoder; of the prior's encoder, of its three."""
@@ -81,11 +94,10 @@ class SubgoalKernel:
         are said in the log."""
         if not inputs.is_cpu or not plain(*weights) or not inputs.numel():
             return False
-        # Layers begin with what is seen, which may have any width.
-        widths = [weight.shape[0] for weight in weights[::2]]
-        odd = [width for width in (*widths, weights[-2].shape[0] // 2) if width % 16]
+        odd = _odd(weights)
         if odd:
-            say_once(f"an inference of subgoals of width {odd[0]}, which is no multiple of 16")
+            limits = f"no multiple of 16 up to {LIMIT}"
+            say_once(f"an inference of subgoals of width {odd[0]}, which is {limits}")
         return inputs.dtype == torch.float32 and not odd
 
     @staticmethod
@@ -112,7 +124,10 @@ class SubgoalKernel:
         size, hidden, subgoal = dims
         layers = [(hidden, size), (hidden, hidden), (2 * subgoal, hidden)]
         shapes = [shape for out, wide in layers for shape in ((out, wide), (out,))]
-        agreed(plain(states, *weights), states.ndim == 2, [w.shape for w in weights] == shapes)
+        agreed(
+            *(plain(states, *weights), states.ndim == 2, [w.shape for w in weights] == shapes),
+            not _odd(weights),
+        )
         packed = torch.empty(library.subgoal_prior_size(*dims))
         library.subgoal_pack_prior(*dims, pointers(weights), pointer(packed))
         mean, log_var = (states.new_empty(len(states), subgoal) for _ in range(2))
@@ -133,7 +148,7 @@ class SubgoalKernel:
         agreed(
             *(plain(*given), own.ndim == 2, condition.shape == (len(own), width)),
             noise is None or noise.shape == (len(own), subgoal),
-            [w.shape for w in weights] == self._shapes(dims),
+            *([w.shape for w in weights] == self._shapes(dims), not _odd(weights)),
         )
         packed = self._packed(dims, weights)
         kept = own.new_empty(len(own), dims[1] + width + hidden)
@@ -159,7 +174,7 @@ class SubgoalKernel:
         dims = self._dims(own, weights)
         agreed(
             *(plain(own, *drawn[:3], *weights), of.fit(drawn), len(own) == len(drawn.mean)),
-            [w.shape for w in weights] == self._shapes(dims),
+            *([w.shape for w in weights] == self._shapes(dims), not _odd(weights)),
         )
         dcondition = own.new_zeros(len(own), dims[2])
         terms = torch.empty(parts, 2, dtype=torch.float64)
