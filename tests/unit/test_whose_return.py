@@ -48,7 +48,7 @@ def test_the_live_line_says_whose_return_it_shows(
 ) -> None:
     training = {name.removeprefix("test_"): value for name, value in values.items()}
     console = RunConsole(total=100, log_interval=1, quiet=True)
-    note = console._note(10, {**training, **values})
+    note = console._note(10, {**training, **values}, 80)
     assert f"  {whose} return {shown:.3g}  test {whose} return {shown:.3g}" in note
     assert note.count("return") == 2
     assert return_names({}) == []
