@@ -28,6 +28,7 @@ import torch
 
 import omg
 from omg.integrations.ray.cluster import load_ray
+from omg.storage.files import RunFolder
 from omg.studies.sweep.marks import read_mark
 
 SETTINGS: dict[str, Any] = {
@@ -105,8 +106,8 @@ def wait_for(what: str, done: Callable[[], bool], process: subprocess.Popen[byte
 
 def begun(out: Path, name: str) -> bool:
     """Whether a run has a state that can be lost, and has not ended."""
-    states = out / "runs" / name / "resume"
-    return states.is_dir() and any(states.iterdir()) and not read_mark(out, name).get("status")
+    whole = RunFolder(out / "runs" / name).resume_steps()  # not one that is being written
+    return bool(whole) and not read_mark(out, name).get("status")
 
 
 def hold_two(

@@ -89,15 +89,23 @@ class MetricLogger:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a metrics.jsonl; lines that are none, as one cut off by a crash, are left
-    out."""
+    """The records of a metrics.jsonl; a last line cut off by a crash is left out."""
     records: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except (ValueError, RecursionError):
+            break
+    return records
+
+
+def readable_metrics(path: Path) -> list[dict[str, Any]]:
+    """All records of a metrics.jsonl, whatever stands between them."""
+    records = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError, RecursionError):
-            record = json.loads(line)
-            if isinstance(record, dict):
-                records.append(record)
-    return records
+            records.append(json.loads(line))
+    return [record for record in records if isinstance(record, dict)]
 
 
 def return_names(values: Mapping[str, float], prefix: str = "") -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from omg.envs import BatchedEnv, make_batched
 from omg.envs.registry import environment_versions
 from omg.experiment.checks import check_common_reward, check_memory, sanity_check
 from omg.experiment.learning import EffectiveNumbers, Learning
-from omg.experiment.output import MetricLogger, RunConsole, read_metrics
+from omg.experiment.output import MetricLogger, RunConsole, readable_metrics
 from omg.experiment.provenance import record_session
 from omg.experiment.sinks import ScalarSink, Tracker, trackers_of
 from omg.experiment.trained import load_optimiser, model_meta
@@ -310,7 +310,7 @@ class Run:
     def _track(self, logger: MetricLogger, env_steps: int | None = None) -> None:
         """Let trackers hear what is logged, and close all in the end."""
         self._cleanup.callback(logger.close)
-        records = [] if env_steps is None else read_metrics(self.folder.metrics)
+        records = [] if env_steps is None else readable_metrics(self.folder.metrics)
         found = trackers_of(self.config, self.folder, env_steps=env_steps, records=records)
         for name, tracker in found:
             self._cleanup.push(_closing(tracker))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from omg.cli.train import train
-from omg.experiment.output import read_metrics
+from omg.experiment.output import read_metrics, readable_metrics
 from omg.experiment.sinks import CsvTracker, scalars
 from omg.experiment.training import RunInterrupted, TrainingLoop
 from omg.types import OmgError
@@ -225,6 +225,6 @@ def test_damaged_lines_of_metrics_stop_no_run_and_hide_no_other_line(tmp_path: P
     lines = [b'{"t_env": 1, "loss": 0.5}', b"3", b"\xff\xfe", b'{"loss": 2.0}', b'{"t_env": "x"}']
     lines += [b'{"t_env": 2, "loss": "low", "return": 1}', b'{"t_env": 3, "lo']
     path.write_bytes(b"\n".join(lines))
-    records = read_metrics(path)
+    records = readable_metrics(path)
     assert records[0] == {"t_env": 1, "loss": 0.5}
     assert list(scalars(records)) == [("loss", 0.5, 1), ("return", 1.0, 2)]
