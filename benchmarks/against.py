@@ -59,9 +59,42 @@ for _ in sys.stdin:
 """
 
 
-class Side:
-    """A training in a process of its own, with the code of one checkout. A `clock` is a function
-    of the module time: CPU seconds of one thread, or all that pass (`perf_counter`)."""
+class Worker:
+    """A process that says "ready", and then a speed for every line it is given. It may print
+    something itself before it is ready."""
+
+    def __init__(
+        self, command: Sequence[str], *, env: Mapping[str, str], name: str, cwd: Path | None = None
+    ) -> None:
+        self._name = name
+        self._process = subprocess.Popen(
+            command, cwd=cwd, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        while self._answer() != "ready":
+            pass
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self._name} could not run; its message is above.")
+        return line.strip()
+
+    def measure(self) -> float:
+        """Environment steps per second of the clock."""
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        return float(self._answer())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+class Side(Worker):
+    """A training with the code of one checkout. A `clock` is a function of the module time: CPU
+    seconds of one thread, or all that pass (`perf_counter`)."""
 
     def __init__(
         self,
@@ -75,33 +108,8 @@ class Side:
     ) -> None:
         environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
         environment |= variables
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(threads), str(seconds), clock, *words],
-            cwd=checkout,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._answer()
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
-        if not line:
-            raise SystemExit("A checkout could not run the benchmark; its message is above.")
-        return line
-
-    def measure(self) -> float:
-        """Environment steps per second of the clock."""
-        assert self._process.stdin is not None
-        print(file=self._process.stdin, flush=True)
-        return float(self._answer())
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        command = [sys.executable, "-c", WORKER, str(threads), str(seconds), clock, *words]
+        super().__init__(command, env=environment, name="A checkout", cwd=checkout)
 
 
 def compare(

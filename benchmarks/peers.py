@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
-from benchmarks.against import CASES, HERE, Side
+from benchmarks.against import CASES, HERE, Side, Worker
 from benchmarks.report import markdown_table, plain_table
 
 # Runs in the peer's Python. Answers every line with environment steps per second.
@@ -119,7 +119,7 @@ class Measured(Protocol):
     def close(self) -> None: ...
 
 
-class JaxMARL:
+class JaxMARL(Worker):
     """One of its baselines, compiled once, in a process of its own."""
 
     def __init__(
@@ -131,35 +131,13 @@ class JaxMARL:
         one: bool,
     ) -> None:
         flags = "--xla_cpu_multi_thread_eigen=false" if one else ""
-        self._process = subprocess.Popen(
-            [
-                *(str(python), "-c", JAXMARL, str(file), "process_time" if one else "perf_counter"),
-                *(*map(str, updates), json.dumps(settings)),
-            ],
+        clock = "process_time" if one else "perf_counter"
+        told = (str(file), clock, *map(str, updates), json.dumps(settings))
+        super().__init__(
+            (str(python), "-c", JAXMARL, *told),
             env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": ""},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            name="JaxMARL",
         )
-        while self._answer() != "ready":  # it may print something itself
-            pass
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit("JaxMARL could not run; its message is above.")
-        return line.strip()
-
-    def measure(self) -> float:
-        assert self._process.stdin is not None
-        print(file=self._process.stdin, flush=True)
-        return float(self._answer())
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
 
 
 class EPyMARL:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,7 @@ def log_path(out: Path, step: Step) -> Path:
 
 
 @dataclass(slots=True)
-class Running:
+class Running(ABC):
     """A running command, wherever it runs; its log tells how far it is."""
 
     step: Step
@@ -43,17 +44,17 @@ class Running:
     started: float = field(default_factory=time.monotonic)
     first: tuple[float, float] | None = None  # when progress was first seen, and how much
 
+    @abstractmethod
     def ended(self) -> int | None:
         """The exit code, or None while it runs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def terminate(self) -> None:
         """Ask for an orderly stop. Once only: a run takes a second signal as "at once"."""
-        raise NotImplementedError
 
+    @abstractmethod
     def kill(self) -> None:
         """End it now."""
-        raise NotImplementedError
 
     def seconds(self) -> float:
         return time.monotonic() - self.started
