@@ -22,6 +22,7 @@ from omg import compiled, prebuilt  # noqa: E402
 SOURCES = {
     "omg/modules/kernels": (*compiled.NETWORK_FLAGS, compiled.OPENMP),
     "omg/envs/battle": compiled.GAME_FLAGS,
+    "omg/envs/particles": compiled.GAME_FLAGS,
 }
 
 
