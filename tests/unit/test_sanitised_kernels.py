@@ -25,14 +25,15 @@ from omg.envs.battle import kernel as battle
 from omg.envs.particles import kernel as particles
 for game in (battle, particles):
     game.FLAGS = (*game.FLAGS, *device.FLAGS[-3 - len({more!r}):])
-from omg.modules.kernels import gru, optimiser, ppo, qmix, stacked, subgoal
+from omg.modules.kernels import acting, gru, optimiser, ppo, qmix, stacked, subgoal
 from omg.modules.kernels.gru import GRUCore
 loaders = (gru.gru_kernel, qmix.qmix_kernel, ppo.ppo_kernel, stacked.stacked_kernel,
            optimiser.optimiser_kernel, subgoal.subgoal_kernel, battle.battle_kernel,
-           particles.particle_kernel)
+           particles.particle_kernel, acting.acting_kernel)
 for load in loaders:
     kernel, reason = load()
     assert kernel is not None, reason
+from tests.unit.test_acting_kernel import CHOICES, Case as Acting
 from tests.unit.test_layers_kernel import both
 from tests.unit.test_particle_kernel import PredatorPreyEnv, SpreadEnv, play
 from tests.unit.test_particle_kernel import both as games
@@ -45,6 +46,9 @@ from tests.unit.test_subgoal_kernel import kernel as subgoals
 from tests.unit.test_td_kernel import Case
 for threads in (1, 2):
     torch.set_num_threads(threads)
+    for sizes in ((1, 1, 1, 1), (35, 3, 7, 17)):
+        for choice in CHOICES.values():
+            Acting(*sizes, hidden=96, some=True).act(choice)
     for sizes in ([1], [33, 32, 8, 1], [70, 5]):
         for inputs, hidden, outputs in ((1, 16, 1), (23, 48, 17)):
             both(sizes, inputs=inputs, hidden=hidden, outputs=outputs, idle=1)
