@@ -270,6 +270,7 @@ class TeamSection(Section):
     agent_shift_mode: Literal["rotate", "random"]
     learning_role: str
     opponent_pool: Annotated[Text, Mark(place=True, study="It is the pool of the pipeline")]
+    opponent_members: Annotated[tuple[str, ...], Mark(study="Headroom sets it")]
     lineup_mode: Literal["homologue", "mixed"]
     opponent_epsilon: Unit
 
