@@ -14,7 +14,6 @@ from omg.evaluation.agent_runs import (
     AgentRun,
     SeatedAgent,
     check_pool,
-    completed,
     read_agent_run,
     role_of,
 )
@@ -33,6 +32,7 @@ from omg.evaluation.grouping import check_seeds, differing
 from omg.evaluation.own_game import check_seed, with_places
 from omg.evaluation.words import SIDES
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
+from omg.opponents.sides import completed
 from omg.registry import nearest
 from omg.runners.rollout import run_test
 from omg.types import EnvSpec, OmgError
@@ -172,14 +172,16 @@ def _baseline(named: str, agents: Sequence[AgentRun]) -> str:
 
 
 def _check_unseen(agents: Sequence[AgentRun], tasks: Sequence[Task], pool: OpponentPool) -> None:
-    """Held out means never met: a pool that was split anew after training is refused."""
-    players = [m for task in tasks if task.split == "heldout" for m in task.members]
-    heldout = [m.id for m in players if m.split == "heldout"]  # the others only complete a game
+    """Held out means never met, and so does validation: a pool that was split anew after training
+    is refused."""
+    players = [m for task in tasks if task.split != "train" for m in task.members]
+    unmet = {m.id: m.split for m in players if m.split != "train"}  # others only complete a game
     for agent in agents:
-        met = sorted(agent.met.intersection(heldout))
+        met = sorted(agent.met.intersection(unmet))
         if met:
+            kept = "holds out" if unmet[met[0]] == "heldout" else "keeps for validation"
             raise OmgError(
-                f"{agent.folder} was trained with {met[0]}, which {pool.path} holds out now. "
+                f"{agent.folder} was trained with {met[0]}, which {pool.path} {kept} now. "
                 "Restore the split it was trained with, or give --split=train."
             )
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from omg.config.arguments import parse_arguments
 from omg.config.loader import available, load_command_line
@@ -23,6 +23,7 @@ from omg.studies.spec import (
     Method,
     OpponentRuns,
     PipelineSpec,
+    Side,
     find_pipeline,
     read_spec,
     slug,
@@ -252,8 +253,8 @@ class _Planner:
         """Runs first, in the file's order, then scripts."""
         members: list[dict[str, Any]] = []
         for entry in self._spec.opponents.runs:
-            for split in ("train", "heldout"):
-                seeds = [s for s in entry.seeds if (s in entry.heldout_seeds) == (split != "train")]
+            for split in get_args(Side):
+                seeds = [seed for seed in entry.seeds if entry.side(seed) == split]
                 runs = [f"opponents/{entry.run_name(seed)}" for seed in seeds]
                 if runs:
                     members.append({"runs": runs, "steps": list(entry.steps), "split": split})

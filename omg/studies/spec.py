@@ -27,7 +27,7 @@ def _empty(kind: type) -> BeforeValidator:
 Name = Annotated[str, Field(min_length=1)]
 Settings = Annotated[dict[str, Any], _empty(dict)]
 Seeds = Annotated[tuple[Steps, ...], Field(min_length=1)]
-Side = Literal["train", "heldout"]
+Side = Literal["train", "validation", "heldout"]
 
 
 def slug(name: str) -> str:
@@ -42,6 +42,7 @@ class OpponentRuns(Section):
     name: str = ""  # begins the folders' names; empty: the configuration's
     seeds: Seeds
     heldout_seeds: Annotated[tuple[Steps, ...], _empty(tuple)] = ()
+    validation_seeds: Annotated[tuple[Steps, ...], _empty(tuple)] = ()
     steps: Annotated[tuple[Literal["early", "middle", "final"], ...], Field(min_length=1)] = (
         "final",
     )
@@ -54,13 +55,23 @@ class OpponentRuns(Section):
     def run_name(self, seed: int) -> str:
         return f"{self.folder}-s{seed}"
 
+    def side(self, seed: int) -> Side:
+        """The side of the pool that a seed's checkpoints join."""
+        if seed in self.heldout_seeds:
+            return "heldout"
+        return "validation" if seed in self.validation_seeds else "train"
+
     @model_validator(mode="after")
     def _consistent(self) -> OpponentRuns:
         _all_different("seeds", self.seeds)
         _all_different("steps", self.steps)
-        for seed in self.heldout_seeds:
-            if seed not in self.seeds:
-                raise ValueError(f"heldout_seeds has {seed}, which is not among the seeds")
+        for key in ("heldout_seeds", "validation_seeds"):
+            for seed in getattr(self, key):
+                if seed not in self.seeds:
+                    raise ValueError(f"{key} has {seed}, which is not among the seeds")
+        for seed in self.validation_seeds:
+            if seed in self.heldout_seeds:
+                raise ValueError(f"seed {seed} is in heldout_seeds and in validation_seeds")
         return self
 
 
@@ -79,11 +90,7 @@ class Opponents(Section):
 
     def sides(self) -> set[str]:
         """The sides of the pool that have a member."""
-        runs = {
-            "heldout" if seed in entry.heldout_seeds else "train"
-            for entry in self.runs
-            for seed in entry.seeds
-        }
+        runs = {entry.side(seed) for entry in self.runs for seed in entry.seeds}
         return runs | {script.split for script in self.scripts}
 
 
@@ -118,7 +125,7 @@ class CrossplaySpec(Section):
     """What `omg crossplay` is asked for."""
 
     episodes: Count = 100
-    split: Literal["train", "heldout", "both"] = "both"
+    split: Literal["train", "validation", "heldout", "both", "all"] = "both"
     finetune_episodes: Steps = 0
     metric: Name = "own_return"
     baseline: str | None = None
@@ -126,6 +133,9 @@ class CrossplaySpec(Section):
     sample: bool = False  # agents explore or sample instead of the best action
     permute: bool = False  # also play with what was inferred in other episodes
 
+
+# What `split` may be where it includes a side.
+SPLITS_WITH = {"heldout": ("heldout", "both", "all"), "validation": ("validation", "all")}
 
 # The settings of a pool's step beside its members.
 POOL_DEFAULTS = {"env": "foraging"}
@@ -172,11 +182,12 @@ class PipelineSpec(Section):
             if self.report:
                 raise ValueError("report shows the cross-play; add crossplay, or set report: false")
             return
-        if crossplay.split != "train" and "heldout" not in sides:
-            raise ValueError(
-                f"crossplay.split={crossplay.split} needs held-out opponents; add heldout_seeds, "
-                "or a script with split: heldout"
-            )
+        for side, told in (("heldout", "held-out"), ("validation", "validation")):
+            if crossplay.split in SPLITS_WITH[side] and side not in sides:
+                raise ValueError(
+                    f"crossplay.split={crossplay.split} needs {told} opponents; add {side}_seeds, "
+                    f"or a script with split: {side}"
+                )
         names = [method.name for method in self.agents.methods]
         if crossplay.baseline is not None and crossplay.baseline not in names:
             raise ValueError(

@@ -188,6 +188,30 @@ def test_a_side_of_the_pool_that_is_needed_must_have_members(tmp_path: Path) -> 
         plan_of(content, tmp_path)
 
 
+def test_seeds_and_scripts_join_the_three_sides_of_the_pool(tmp_path: Path) -> None:
+    study = changed("opponents.runs.0.validation_seeds", [1])
+    study["opponents"]["scripts"].append({"name": "centre", "split": "validation"})
+    pool = next(step for step in plan_of(study, tmp_path).steps if step.key == "pool")
+    sides = {
+        (str(entry.get("script") or entry["runs"])): entry["split"]
+        for entry in pool.settings["members"]
+    }
+    assert sides == {
+        "['opponents/iql-s1']": "validation",
+        "['opponents/iql-s2']": "heldout",
+        "['opponents/vdn-s1']": "train",
+        "random": "heldout",
+        "centre": "validation",
+    }
+    for path, value, expected in (
+        ("opponents.runs.0.validation_seeds", [2], "seed 2 is in heldout_seeds and in validation"),
+        ("opponents.runs.0.validation_seeds", [9], "validation_seeds has 9"),
+        ("crossplay.split", "all", "crossplay.split=all needs validation opponents"),
+    ):
+        with pytest.raises(OmgError, match=expected):
+            plan_of(changed(path, value), tmp_path)
+
+
 def test_an_unknown_pipeline_is_answered_with_those_that_exist() -> None:
     with pytest.raises(OmgError, match=r"did you mean 'foraging'\? Those that exist: .*tiny"):
         find_pipeline("forageing")
