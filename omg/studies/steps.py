@@ -9,14 +9,14 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from omg.config.arguments import Arguments, parse_value
 from omg.config.loader import masked, read_yaml
-from omg.config.schema import ALIASES, Config, marked
-from omg.studies.spec import PipelineSpec
+from omg.config.schema import ALIASES, Config, mark_of, marked
+from omg.types import OmgError
 
-STAGES = ("opponents", "pool", "priors", "agents", "crossplay", "report")
+STAGES = ("opponents", "pool", "priors", "agents", "crossplay", "report", "teams", "benchmark")
 
 # What may differ between two calls: it changes what is shown and recorded, not the result.
 FREE = marked(result=False)
@@ -49,6 +49,13 @@ class Step:
         return [masked(shlex.join(["omg", *words])) for words in self.commands]
 
 
+class Study(Protocol):
+    """What a plan was made of: a pipeline or a benchmark."""
+
+    def model_dump(self) -> dict[str, Any]:
+        """All of it, as plain values."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All steps, each behind those it needs."""
@@ -56,7 +63,7 @@ class Plan:
     name: str
     env_config: str
     out: Path
-    spec: PipelineSpec
+    spec: Study
     steps: tuple[Step, ...]
 
     def of_stage(self, stage: str) -> list[Step]:
@@ -131,3 +138,10 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value if parse_value(value.strip()) == value else repr(value)
     return repr(value)
+
+
+def refuse_reserved(settings: Mapping[str, Any], where: str) -> None:
+    """Refuse settings that a study makes itself."""
+    for key in Config.model_fields.keys() & settings.keys():
+        if advice := mark_of(key).study:
+            raise OmgError(f"{where}: '{key}' is set by the pipeline. {advice}.")

@@ -12,11 +12,15 @@ from rich.table import Table
 from omg.evaluation.crossplay_table import Crossplay
 from omg.evaluation.words import PERMUTATION, SIDES, seed_notes, spoken, value_words
 from omg.report.formats import read_crossplay
+from omg.studies.spec import PipelineSpec
 from omg.studies.steps import Plan
 
 
 def print_result(plan: Plan) -> None:
     """The result tables, and where everything lies."""
+    if not isinstance(plan.spec, PipelineSpec):
+        print(f"The table is {plan.out / 'benchmark.csv'}; to see it: omg benchmark {plan.out}")
+        return
     if plan.spec.crossplay is not None:
         told = os.environ.get("COLUMNS", "")
         piped = int(told) if told.isdecimal() and int(told) > 0 else 80
