@@ -17,6 +17,9 @@ from omg.studies.steps import Plan
 
 def print_result(plan: Plan) -> None:
     """The result tables, and where everything lies."""
+    if plan.spec is None:
+        print(f"The table is {plan.out / 'benchmark.csv'}; to see it: omg benchmark {plan.out}")
+        return
     if plan.spec.crossplay is not None:
         told = os.environ.get("COLUMNS", "")
         piped = int(told) if told.isdecimal() and int(told) > 0 else 80

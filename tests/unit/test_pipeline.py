@@ -113,7 +113,9 @@ def test_a_method_may_have_seeds_of_its_own(tmp_path: Path) -> None:
     assert len(made) == 1 + len(others) * (len(study["agents"]["methods"]) - 1)
 
 
-@pytest.mark.parametrize("name", available("pipelines"))
+@pytest.mark.parametrize(
+    "name", [name for name in available("pipelines") if not name.startswith("benchmark_")]
+)
 def test_shipped_pipelines_can_be_planned(name: str) -> None:
     path, shown = find_pipeline(name)
     spec = read_spec(path, shown)
@@ -186,6 +188,30 @@ def test_a_side_of_the_pool_that_is_needed_must_have_members(tmp_path: Path) -> 
     content["opponents"]["runs"] = []
     with pytest.raises(OmgError, match="train side"):
         plan_of(content, tmp_path)
+
+
+def test_seeds_and_scripts_join_the_three_sides_of_the_pool(tmp_path: Path) -> None:
+    study = changed("opponents.runs.0.validation_seeds", [1])
+    study["opponents"]["scripts"].append({"name": "centre", "split": "validation"})
+    pool = next(step for step in plan_of(study, tmp_path).steps if step.key == "pool")
+    sides = {
+        (str(entry.get("script") or entry["runs"])): entry["split"]
+        for entry in pool.settings["members"]
+    }
+    assert sides == {
+        "['opponents/iql-s1']": "validation",
+        "['opponents/iql-s2']": "heldout",
+        "['opponents/vdn-s1']": "train",
+        "random": "heldout",
+        "centre": "validation",
+    }
+    for path, value, expected in (
+        ("opponents.runs.0.validation_seeds", [2], "seed 2 is in heldout_seeds and in validation"),
+        ("opponents.runs.0.validation_seeds", [9], "validation_seeds has 9"),
+        ("crossplay.split", "all", "crossplay.split=all needs validation opponents"),
+    ):
+        with pytest.raises(OmgError, match=expected):
+            plan_of(changed(path, value), tmp_path)
 
 
 def test_an_unknown_pipeline_is_answered_with_those_that_exist() -> None:
