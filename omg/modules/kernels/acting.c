@@ -1,5 +1,5 @@
 /* A recurrent agent acts: inputs, one step of its network (stacked.h) and the choice of an action, of
- * all rows in one call. */
+ * all rows in one call. And the same inputs from stored episodes. */
 #include <math.h>
 
 #include "stacked.h"
@@ -104,6 +104,47 @@ int acting_step(const Acting *a) {
         hidden_block(0, (int)(end - first), (int)H, (int)A, w, &b);
         for (int64_t row = first; row < end; row++)
             a->actions[row] = chosen(a, row, b.output[row - first]);
+    }
+    return 0;
+}
+
+/* Stored numbers as floats. */
+static void read_features(int kind, const void *from, int64_t at, int64_t count, float scale,
+                          float *to) {
+    if (kind == 0)
+        for (int64_t k = 0; k < count; k++) to[k] = ((const float *)from)[at + k] * scale;
+    else if (kind == 1)
+        for (int64_t k = 0; k < count; k++) to[k] = (float)((const int8_t *)from)[at + k] * scale;
+    else
+        for (int64_t k = 0; k < count; k++) to[k] = (float)((const uint8_t *)from)[at + k] * scale;
+}
+
+/* Inputs of P slots of stored episodes, [P,n,I]: obs [B,T,n,O] (kind 0: float, 1: int8, 2: uint8),
+ * actions [B,T,n], place [P] = episode * T + time, seats [B,n] or NULL (in order). -1: a place or a
+ * seat does not exist. */
+int acting_inputs(int64_t P, int64_t B, int64_t T, int64_t n, int64_t O, int64_t A, int64_t N,
+                  int shows_last, int shows_seat, float scale, int kind, const void *obs,
+                  const uint8_t *actions, const int64_t *place, const int64_t *seats, float *to) {
+    for (int64_t slot = 0; slot < P; slot++) {
+        const int64_t at = place[slot], episode = at / T;
+        if (at < 0 || at >= B * T) return -1;
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t seat = seats ? seats[episode * n + i] : i;
+            if (seat < 0 || seat >= N) return -1;
+            read_features(kind, obs, (at * n + i) * O, O, scale, to);
+            to += O;
+            if (shows_last) {
+                memset(to, 0, sizeof(float) * A);
+                const int64_t last = at % T ? actions[(at - 1) * n + i] : A;
+                if (last < A) to[last] = 1.0f;
+                to += A;
+            }
+            if (shows_seat) {
+                memset(to, 0, sizeof(float) * N);
+                to[seat] = 1.0f;
+                to += N;
+            }
+        }
     }
     return 0;
 }
