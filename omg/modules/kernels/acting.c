@@ -2,6 +2,7 @@
  * all rows in one call. And the same inputs from stored episodes. */
 #include <math.h>
 
+#include "parts.h"
 #include "stacked.h"
 
 enum { BEST, EPSILON, SAMPLE };
@@ -77,34 +78,40 @@ static int64_t chosen(const Acting *a, int64_t row, float *outputs) {
     return largest(outputs, avail, a->A);
 }
 
+static int64_t width_of(const Acting *a) {
+    return a->O + (a->shows_last ? a->A : 0) + (a->shows_seat ? a->N : 0);
+}
+static int blocks_of(const Acting *a) { return (int)((a->R + BLOCK - 1) / BLOCK); }
+
+static void act_in_block(const void *told, int block) {
+    const Acting *a = told;
+    const int64_t I = width_of(a), H = a->H, A = a->A, blocks = blocks_of(a);
+    const int64_t first = a->R * block / blocks, end = a->R * (block + 1) / blocks;
+    float features[BLOCK * MAX_HIDDEN] __attribute__((aligned(64)));
+    Rows b;
+    for (int64_t row = first; row < end; row++) {
+        const int64_t i = row - first;
+        float *inputs = a->work + row * (I + A);
+        write_inputs(a, row, inputs);
+        b.input[i] = inputs;
+        b.output[i] = inputs + I;
+        b.before[i] = a->before + row * H;
+        b.after[i] = a->after + row * H;
+        b.features[i] = features + i * H;
+    }
+    const float *w = input_block((int)(end - first), (int)I, (int)H, a->weights, &b);
+    hidden_block(0, (int)(end - first), (int)H, (int)A, w, &b);
+    for (int64_t row = first; row < end; row++)
+        a->actions[row] = chosen(a, row, b.output[row - first]);
+}
+
 /* Returns 0; -1: a last action or a seat does not exist, and nothing was done. */
 int acting_step(const Acting *a) {
-    const int64_t I = a->O + (a->shows_last ? a->A : 0) + (a->shows_seat ? a->N : 0);
-    const int64_t R = a->R, H = a->H, A = a->A, blocks = (R + BLOCK - 1) / BLOCK;
-    for (int64_t row = 0; row < R; row++) {
-        if (a->last[row] >= A) return -1;
+    for (int64_t row = 0; row < a->R; row++) {
+        if (a->last[row] >= a->A) return -1;
         if (a->seats && (a->seats[row] < 0 || a->seats[row] >= a->N)) return -1;
     }
-#pragma omp parallel for num_threads(a->threads) if (a->threads > 1 && blocks > 1)
-    for (int64_t block = 0; block < blocks; block++) {
-        float features[BLOCK * MAX_HIDDEN] __attribute__((aligned(64)));
-        const int64_t first = R * block / blocks, end = R * (block + 1) / blocks;
-        Rows b;
-        for (int64_t row = first; row < end; row++) {
-            const int64_t i = row - first;
-            float *inputs = a->work + row * (I + A);
-            write_inputs(a, row, inputs);
-            b.input[i] = inputs;
-            b.output[i] = inputs + I;
-            b.before[i] = a->before + row * H;
-            b.after[i] = a->after + row * H;
-            b.features[i] = features + i * H;
-        }
-        const float *w = input_block((int)(end - first), (int)I, (int)H, a->weights, &b);
-        hidden_block(0, (int)(end - first), (int)H, (int)A, w, &b);
-        for (int64_t row = first; row < end; row++)
-            a->actions[row] = chosen(a, row, b.output[row - first]);
-    }
+    in_parts((int)a->threads, blocks_of(a), act_in_block, a);
     return 0;
 }
 

@@ -64,8 +64,11 @@ class ActingKernel:
         if library.acting_struct_size() != ctypes.sizeof(_Acting):
             raise RuntimeError("acting.c and acting.py differ in their struct")
         library.acting_step.argtypes = [ctypes.c_void_p]
-        numbers = [*[ctypes.c_int64] * 7, *[ctypes.c_int] * 2, ctypes.c_float, ctypes.c_int]
-        library.acting_inputs.argtypes = [*numbers, *[ctypes.c_void_p] * 5]
+        library.acting_inputs.argtypes = [
+            *[ctypes.c_int64] * 7,
+            *(ctypes.c_int, ctypes.c_int, ctypes.c_float, ctypes.c_int),
+            *[ctypes.c_void_p] * 5,
+        ]
         self._step, self._inputs = library.acting_step, library.acting_inputs
         self._lanes: int = library.acting_lanes()
         self._max_hidden: int = library.acting_max_hidden()
