@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from omg.evaluation.crossplay_table import Crossplay, Paired, Summary
 from omg.evaluation.words import FIXED, seed_notes
+from omg.report.compared import compared_table
 from omg.report.data import ReportData
 from omg.report.evidence import permutation, profiles
 from omg.report.html import (
@@ -58,6 +59,7 @@ def _lineup(data: ReportData, crossplay: Crossplay, lineup: str) -> Html:
     paired = [row for row in crossplay.differences() if row.lineup == lineup]
     return join(
         verdict(data, paired, rows),
+        compared_table(data, crossplay, lineup),
         _summary_table(data, rows),
         _means(data, rows, lineup),
         _paired(data, paired, lineup),
@@ -250,7 +252,7 @@ def _forest(data: ReportData, rows: Sequence[Paired], name: str) -> Html:
     if known:
         words.append(
             f"Mean and Welch's 95 % t interval over seeds. {clear} of {len(known)} intervals "
-            "exclude zero (bold); they are not corrected for comparing several."
+            "exclude zero (bold); uncorrected: see the comparisons."
         )
     if len(known) < len(rows):
         words.append("No interval where a method has fewer than three seeds.")

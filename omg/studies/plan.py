@@ -317,8 +317,8 @@ class _Planner:
             needs=("pool", *(step.key for step in agents)),
             output=self._out / "crossplay.json",
             leaves=(
-                *("crossplay.csv", "summary.csv", "paired.csv", "profiles.csv", "rliable.json"),
-                *("crossplay*.png", "replays"),
+                *("crossplay.csv", "summary.csv", "paired.csv", "comparisons.csv", "profiles.csv"),
+                *("rliable.json", "crossplay*.png", "replays"),
             ),
         )
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
+from omg.evaluation.comparisons import COLUMNS, HOLM, comparison_rows, primary_metric
 from omg.evaluation.crossplay_table import Crossplay
 from omg.evaluation.words import PERMUTATION, SIDES, seed_notes, spoken, value_words
 from omg.report.formats import read_crossplay
@@ -24,6 +25,14 @@ def print_result(plan: Plan) -> None:
         console = Console(width=width, markup=False, emoji=False, highlight=False)
         found = read_crossplay(plan.out / "crossplay.json")
         console.print(summary_table(found, plan.spec.crossplay.metric))
+        compared = comparison_rows(found)
+        if compared:
+            title = f"{spoken(primary_metric(found))} (primary metric), comparisons"
+            table = Table(*COLUMNS, title=title, title_justify="left")
+            for row in compared:
+                table.add_row(*row)
+            console.print(table)
+            print(HOLM)
         if found.permutations():
             console.print(permutation_table(found))
             print(PERMUTATION)
