@@ -42,9 +42,10 @@ def check_metric(table: Crossplay, metric: str) -> None:
 
 
 def write_tables(table: Crossplay, out: Path) -> list[Path]:
-    """crossplay.json, crossplay.csv (one row per cell), summary.csv, profiles.csv, rliable.json
-    (scores as rliable reads them) and, where there are several methods, paired.csv (the difference
-    of every method to every other one) and comparisons.csv (the tests of the primary metric)."""
+    """crossplay.json, crossplay.csv (one row per cell), summary.csv, steps.csv (one row per agent),
+    profiles.csv, rliable.json (scores as rliable reads them) and, where there are several methods,
+    paired.csv (the difference of every method to every other one) and comparisons.csv (the tests
+    of the primary metric)."""
     tests = as_rows(table)
     content = {**table.as_dict(), "comparisons": tests}
     paired = [row for method in table.methods() for row in table.paired(method)]
@@ -53,6 +54,7 @@ def write_tables(table: Crossplay, out: Path) -> list[Path]:
         "crossplay.csv": _csv(table.rows()),
         "summary.csv": _csv(content["summary"]),
         "profiles.csv": _csv(table.profiles()),
+        "steps.csv": _csv(table.steps()),
         "rliable.json": json.dumps(table.scores(), ensure_ascii=False, allow_nan=False) + "\n",
         **({"paired.csv": _csv(paired)} if paired else {}),
         **({"comparisons.csv": _csv(tests)} if tests else {}),

@@ -36,11 +36,27 @@ def print_result(plan: Plan) -> None:
         if found.permutations():
             console.print(permutation_table(found))
             print(PERMUTATION)
+        for line in steps_lines(found):
+            print(line)
         for note in seed_notes([len(ids) for ids in found.methods().values()]):
             print(note)
     if plan.spec.report:
         print(f"The report is {plan.out / 'report.html'}")
     print(f"Everything is in {plan.out}")
+
+
+def steps_lines(found: Crossplay) -> list[str]:
+    """The steps of the methods that began with a prior, its own included."""
+    most: dict[str, tuple[int, int]] = {}
+    for agent in found.agents:
+        if agent.prior_steps and agent.total_steps:
+            most[agent.method] = max(
+                most.get(agent.method, (0, 0)), (agent.total_steps, agent.prior_steps)
+            )
+    return [
+        f"{method}: {total:,} steps per agent, of which its prior took {prior:,}"
+        for method, (total, prior) in most.items()
+    ]
 
 
 def summary_table(found: Crossplay, metric: str) -> Table:
