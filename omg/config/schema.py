@@ -164,6 +164,7 @@ class RunSection(Section):
     test_interval: Count
     test_nepisode: Count
     test_greedy: bool
+    test_both: bool
     log_interval: Annotated[Count, RECORD]
     runner_log_interval: Count
     learner_log_interval: Count

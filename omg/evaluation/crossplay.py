@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -24,11 +24,12 @@ from omg.evaluation.crossplay_table import (
     Crossplay,
     Opponent,
     cell_metrics,
+    known_metrics,
     permuted_metrics,
 )
 from omg.evaluation.finetune import Finetuner
 from omg.evaluation.grouping import check_seeds, differing
-from omg.evaluation.own_game import with_places
+from omg.evaluation.own_game import check_seed, with_places
 from omg.evaluation.words import SIDES
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.opponents.sides import completed
@@ -66,6 +67,7 @@ class CrossplayPlan:
             raise OmgError(
                 f"lineup={self.lineup} is not known. Choose {', '.join(get_args(LineupChoice))}."
             )
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +193,14 @@ def run_crossplay(
     plan: CrossplayPlan,
     *,
     baseline: str = "",
+    metric: str = "",
     device: torch.device = CPU,
     on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
 ) -> Crossplay:
     """Play every cell; `on_cell` is told each one and how many there are. A cell's numbers depend
     on the plan, its agent and its opponent only: not on who else is evaluated in the same call.
-    Without a baseline the first method is compared to."""
+    Without a baseline the first method is compared to. A `metric` that nobody measures is refused
+    before anything is played."""
     agents = read_agents(runs, plan.which)
     first, *_ = everyone = list(agents.values())
     opened = open_pool(pool, first)
@@ -213,6 +217,8 @@ def run_crossplay(
         )
     tasks = tasks_of(opened, plan, spec, *roles)
     _check_unseen(everyone, tasks, opened)
+    if metric and metric not in known_metrics(spec):
+        _check_measured(metric, agents, opened, tasks[:1], plan)
     cells: list[Cell] = []
     for agent_id, agent in agents.items():
         for cell in play_agent(agent_id, agent, opened, tasks, plan, device=device):
@@ -238,6 +244,29 @@ def run_crossplay(
         baseline=compared,
         strangers=tuple(m.id for m in opponents if m.env_args and dict(m.env_args) != game),
     )
+
+
+def _check_measured(
+    metric: str,
+    agents: Mapping[str, AgentRun],
+    pool: OpponentPool,
+    tasks: Sequence[Task],
+    plan: CrossplayPlan,
+) -> None:
+    """Only models know what else they tell: one agent of each kind plays two episodes."""
+    short = replace(plan, episodes=2, finetune_episodes=0)
+    kinds = {agent.config.am_model: (name, agent) for name, agent in agents.items()}
+    measured = dict.fromkeys(
+        found
+        for name, agent in kinds.values()
+        for cell in play_agent(name, agent, pool, tasks, short)
+        for found in cell.metrics
+    )
+    if metric not in measured:
+        raise OmgError(
+            f"There is no metric '{metric}'{nearest(metric, measured) or '.'} Choose from: "
+            f"{', '.join(measured)}."
+        )
 
 
 def _described(agent_id: str, agent: AgentRun) -> Agent:

@@ -14,6 +14,7 @@ from pydantic import Field, FiniteFloat
 from omg.evaluation.metric_bounds import within
 from omg.evaluation.statistics import compare, mean_interval, performance_profile, summarise
 from omg.runners.rollout import EpisodeStats
+from omg.types import EnvSpec
 
 FORMAT: Literal[1] = 1
 Number: TypeAlias = FiniteFloat | None  # None where a value was not finite
@@ -42,6 +43,12 @@ def cell_metrics(result: EpisodeStats) -> dict[str, float]:
         for name in usual_order(list(known))
         if known[name].size
     }
+
+
+def known_metrics(spec: EnvSpec) -> set[str]:
+    """What is measured whoever plays."""
+    always = {"own_return", "discounted_return", "return", "ep_length", "truncated"}
+    return always | {RENAMED.get(name, name) for name in spec.statistics}
 
 
 PERMUTED = ("own_return", "discounted_return", "ep_length")

@@ -120,7 +120,7 @@ def crossplay(
     named = _path(pool)
     agents = read_agents(folders, which)  # what is no agent is refused before a folder is made
     folder = None if out is None else prepare_folder(Path(out))
-    table = run_crossplay(folders, named, plan, baseline=baseline, on_cell=on_cell)
+    table = run_crossplay(folders, named, plan, baseline=baseline, metric=metric, on_cell=on_cell)
     table = replace(table, metric=metric if metric in table.metrics() else "")
     if folder is None:
         return table

@@ -16,8 +16,6 @@ from omg.config.loader import masked, read_yaml
 from omg.config.schema import ALIASES, Config, marked
 from omg.studies.spec import PipelineSpec
 
-STAGES = ("opponents", "pool", "priors", "agents", "crossplay", "report")
-
 # What may differ between two calls: it changes what is shown and recorded, not the result.
 FREE = marked(result=False)
 # Where things lie; what lies there is known by the fingerprints of the steps that made it.
@@ -56,8 +54,13 @@ class Plan:
     name: str
     env_config: str
     out: Path
-    spec: PipelineSpec
     steps: tuple[Step, ...]
+    spec: PipelineSpec | None = None  # of a study's file
+    title: str = ""
+
+    def stages(self) -> list[str]:
+        """Their stages, in order."""
+        return list(dict.fromkeys(step.stage for step in self.steps))
 
     def of_stage(self, stage: str) -> list[Step]:
         return [step for step in self.steps if step.stage == stage]

@@ -18,6 +18,7 @@ from omg.studies.steps import Plan
 
 def print_result(plan: Plan) -> None:
     """The result tables, and where everything lies."""
+    assert plan.spec is not None
     if plan.spec.crossplay is not None:
         told = os.environ.get("COLUMNS", "")
         piped = int(told) if told.isdecimal() and int(told) > 0 else 80

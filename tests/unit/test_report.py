@@ -1000,7 +1000,7 @@ def in_browser(tmp_path: Path, html: str, address: str = "", *, width: int = 128
         [browser, *words, "--dump-dom", f"file://{path}{address}"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
     )
     if not done.stdout:
         pytest.skip("the browser prints nothing here, e.g. without a sandbox or shared memory")
