@@ -26,7 +26,6 @@ from omg.studies.spec import (
     Side,
     find_pipeline,
     read_spec,
-    slug,
 )
 from omg.studies.steps import (
     FREE,
@@ -135,23 +134,24 @@ class _Planner:
             where = f"priors.{name}"
             if "learner" in prior.settings:
                 raise self._error(where, "'learner' is am_learner in every prior. Leave it out.")
-            step, config = self._train(
-                f"priors/{slug(name)}",
-                where,
-                config=prior.config,
-                settings=(prior.settings,),
-                seed=prior.seed,
-                fixed={"learner": "am_learner"},
-                places={"opponent_pool": str(self._pool)},
-                needs=("pool",),
-            )
-            try:
-                LEARNERS[config.learner].check(config)
-            except OmgError:
-                told = f"{prior.config} has no opponent model to pre-train."
-                raise self._error(where, told) from None
-            self._priors[name] = config
-            steps.append(step)
+            for run, seed in self._spec.prior_runs(name).items():
+                step, config = self._train(
+                    f"priors/{run}",
+                    where,
+                    config=prior.config,
+                    settings=(prior.settings,),
+                    seed=seed,
+                    fixed={"learner": "am_learner"},
+                    places={"opponent_pool": str(self._pool)},
+                    needs=("pool",),
+                )
+                try:
+                    LEARNERS[config.learner].check(config)
+                except OmgError:
+                    told = f"{prior.config} has no opponent model to pre-train."
+                    raise self._error(where, told) from None
+                self._priors[name] = config
+                steps.append(step)
         return steps
 
     def agents(self) -> list[Step]:
@@ -159,11 +159,8 @@ class _Planner:
         steps: list[Step] = []
         for number, method in enumerate(agents.methods):
             where = f"agents.methods[{number}] ({method.name})"
-            places, needs = {"opponent_pool": str(self._pool)}, ["pool"]
-            if method.prior is not None:
-                needs.append(f"priors/{slug(method.prior)}")
-                places["init_param_path"] = str(self._out / needs[-1])
             for seed in method.seeds or agents.seeds:
+                places, needs = self._beginning(method, seed)
                 step, config = self._train(
                     f"agents/{method.run_name(seed)}",
                     where,
@@ -177,6 +174,14 @@ class _Planner:
                 self._check_agent(method, config, where)
                 steps.append(step)
         return steps
+
+    def _beginning(self, method: Method, seed: int) -> tuple[dict[str, str], list[str]]:
+        """Where the pool and the prior of an agent lie, and the steps that make them."""
+        places, needs = {"opponent_pool": str(self._pool)}, ["pool"]
+        if method.prior is not None:
+            needs.append(f"priors/{self._spec.prior_run(method.prior, seed)}")
+            places["init_param_path"] = str(self._out / needs[-1])
+        return places, needs
 
     def _train(
         self,
@@ -334,8 +339,8 @@ class _Planner:
             needs=("pool", *(step.key for step in agents)),
             output=self._out / "crossplay.json",
             leaves=(
-                *("crossplay.csv", "summary.csv", "paired.csv", "profiles.csv", "rliable.json"),
-                *("crossplay*.png", "replays"),
+                *("crossplay.csv", "summary.csv", "paired.csv", "comparisons.csv", "profiles.csv"),
+                *("steps.csv", "rliable.json", "crossplay*.png", "replays"),
             ),
         )
 

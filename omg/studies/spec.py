@@ -96,11 +96,19 @@ class Opponents(Section):
 
 
 class Prior(Section):
-    """A pre-trained prior (`learner=am_learner`), shared by all seeds of the methods naming it."""
+    """A pre-trained prior (`learner=am_learner`) of the methods naming it: one for every seed of
+    theirs, or one that all seeds share (`seed`), as files without `per_seed` mean it."""
 
     config: Name
+    per_seed: bool = False
     seed: Steps = 1
     settings: Settings = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Prior:
+        if self.per_seed and "seed" in self.model_fields_set:
+            raise ValueError("seed is that of a shared prior, and per_seed is true; leave one out")
+        return self
 
 
 class Method(Section):
@@ -159,7 +167,7 @@ class PipelineSpec(Section):
         for seeds in (agents.seeds, *(method.seeds or () for method in agents.methods)):
             all_different("agents.seeds", seeds)
         all_different("the folders of agents.methods", [slug(m.name) for m in methods])
-        all_different("the folders of priors", [slug(name) for name in self.priors])
+        all_different("the folders of priors", [n for p in self.priors for n in self.prior_runs(p)])
         runs = [entry.run_name(seed) for entry in self.opponents.runs for seed in entry.seeds]
         all_different("the folders of opponents.runs (give one entry a 'name')", runs)
         all_different("opponents.scripts", [(s.name, s.noise) for s in self.opponents.scripts])
@@ -174,6 +182,19 @@ class PipelineSpec(Section):
                 )
         self._check_sides()
         return self
+
+    def prior_runs(self, name: str) -> dict[str, int]:
+        """The runs that train a prior, with their seeds."""
+        prior = self.priors[name]
+        if not prior.per_seed:
+            return {slug(name): prior.seed}
+        users = [method for method in self.agents.methods if method.prior == name]
+        seeds = [seed for m in users for seed in m.seeds or self.agents.seeds]
+        return {f"{slug(name)}-s{seed}": seed for seed in seeds or self.agents.seeds}
+
+    def prior_run(self, name: str, seed: int) -> str:
+        """The run whose prior an agent of that seed begins with."""
+        return f"{slug(name)}-s{seed}" if self.priors[name].per_seed else slug(name)
 
     def _check_sides(self) -> None:
         sides, crossplay = self.opponents.sides(), self.crossplay
