@@ -17,7 +17,7 @@ from omg.cli.export import export
 from omg.cli.headroom import gap, headroom
 from omg.cli.pipeline import demo, pipeline
 from omg.cli.pool import pool_app
-from omg.cli.report import plot, report
+from omg.cli.report import benchmark, plot, report
 from omg.cli.sweep import sweep
 from omg.cli.train import train_command
 
@@ -26,7 +26,8 @@ app.command("train", context_settings={**FREE_FORM, "help_option_names": []})(tr
 app.command(context_settings=FREE_FORM)(pipeline)
 app.command(context_settings=FREE_FORM)(headroom)
 app.command(context_settings=FREE_FORM)(sweep)
-for command in (demo, evaluate, crossplay, gap, export, report, plot, algorithms, doctor):
+plain = (demo, evaluate, crossplay, gap, export, report, plot, benchmark, algorithms, doctor)
+for command in plain:
     app.command()(command)
 for name, group in (("config", config_app), ("envs", envs_app), ("pool", pool_app)):
     app.add_typer(group, name=name)

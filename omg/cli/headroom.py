@@ -25,10 +25,13 @@ def headroom(
     Does the part of a pipeline that this needs; 'omg pipeline' with the same folder does the rest.
     """
     from omg.studies.plan import plan_of
+    from omg.types import OmgError
 
     whole = plan_of(
         env_config=env_config, pipeline=pipeline, out=out, words=context.args, headroom=True
     )
+    if whole.spec is None:
+        raise OmgError("A benchmark of teams has no opponents to gain from. Give a study.")
     plan = whole.until("headroom")
     if dry_run:
         return print_commands(plan)

@@ -19,6 +19,7 @@ from omg.studies.spec import (
     read_spec,
 )
 from omg.studies.steps import Plan, Step, to_words
+from omg.studies.teams import benchmark_plan, read_benchmark
 from omg.types import OmgError, user_path
 
 __all__ = ["Source", "make_plan", "plan_of", "saved_models"]
@@ -40,6 +41,12 @@ def plan_of(
             f"{', '.join(available(KIND))}."
         )
     path, shown = find_pipeline(pipeline or env_config)
+    benchmark = read_benchmark(path, shown)
+    if benchmark is not None:
+        if env_config:
+            raise OmgError(f"{shown} names the environments of its tasks. Leave --env-config out.")
+        folder = user_path(out or f"results/{path.stem}")
+        return benchmark_plan(benchmark, name=path.stem, shown=shown, out=folder, words=words)
     spec = read_spec(path, shown)
     if headroom and spec.headroom is None:
         spec = spec.model_copy(update={"headroom": HeadroomSpec()})

@@ -10,7 +10,7 @@ from typing import Any
 
 from omg.config.arguments import parse_arguments
 from omg.config.loader import load_command_line
-from omg.config.schema import Config, mark_of, marked
+from omg.config.schema import Config, marked
 from omg.controllers import CONTROLLERS
 from omg.learners import LEARNERS
 from omg.modules.opponent_models import model_kind
@@ -21,7 +21,16 @@ from omg.studies.spec import (
     OpponentRuns,
     PipelineSpec,
 )
-from omg.studies.steps import FREE, PLACES, Step, cpus_of, merged, settings_of, to_words
+from omg.studies.steps import (
+    FREE,
+    PLACES,
+    Step,
+    cpus_of,
+    merged,
+    refuse_reserved,
+    settings_of,
+    to_words,
+)
 from omg.types import OmgError
 
 
@@ -44,7 +53,7 @@ class Planner:
         self.source, self.spec, self.out = source, source.spec, source.out
         self.pool = source.out / "pool"
         self.given = settings_of(parse_arguments(source.words))
-        _refuse_reserved(self.given, "the command line")
+        refuse_reserved(self.given, "the command line")
         self._priors: dict[str, Config] = {}
         self._loaded: dict[tuple[str, ...], Config] = {}
 
@@ -135,7 +144,7 @@ class Planner:
         """A training run with its configuration. `fixed`: what the pipeline itself decides;
         `places`: folders of other steps, which are `needs`."""
         for name, layer in (("common", self.spec.common), *((where, s) for s in settings)):
-            _refuse_reserved(layer, f"{self.source.shown}: {name}")
+            refuse_reserved(layer, f"{self.source.shown}: {name}")
         both = merged(self.spec.common, *settings, self.given)
         named = [f"--config={config}", f"--env-config={self.source.env_config}"]
         own = (*named, *to_words(both), *to_words(fixed or {}))
@@ -220,12 +229,6 @@ def _same_prior(trained: Config, config: Config) -> bool:
     return all(issubclass(model_kind(each), SubgoalModel) for each in (trained, config)) and all(
         getattr(trained, key) == getattr(config, key) for key in keys
     )
-
-
-def _refuse_reserved(settings: Mapping[str, Any], where: str) -> None:
-    for key in Config.model_fields.keys() & settings.keys():
-        if advice := mark_of(key).study:
-            raise OmgError(f"{where}: '{key}' is set by the pipeline. {advice}.")
 
 
 def saved_models(config: Config) -> int:

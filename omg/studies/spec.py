@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
@@ -17,6 +17,7 @@ from omg.registry import nearest
 from omg.types import OmgError, user_path
 
 KIND = "pipelines"
+S = TypeVar("S", bound=Section)
 
 
 def _empty(kind: type) -> BeforeValidator:
@@ -63,8 +64,8 @@ class OpponentRuns(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> OpponentRuns:
-        _all_different("seeds", self.seeds)
-        _all_different("steps", self.steps)
+        all_different("seeds", self.seeds)
+        all_different("steps", self.steps)
         for key in ("heldout_seeds", "validation_seeds"):
             for seed in getattr(self, key):
                 if seed not in self.seeds:
@@ -194,14 +195,12 @@ class PipelineSpec(Section):
     def _consistent(self) -> PipelineSpec:
         agents, methods = self.agents, self.agents.methods
         for seeds in (agents.seeds, *(method.seeds or () for method in agents.methods)):
-            _all_different("agents.seeds", seeds)
-        _all_different("the folders of agents.methods", [slug(m.name) for m in methods])
-        _all_different(
-            "the folders of priors", [n for p in self.priors for n in self.prior_runs(p)]
-        )
+            all_different("agents.seeds", seeds)
+        all_different("the folders of agents.methods", [slug(m.name) for m in methods])
+        all_different("the folders of priors", [n for p in self.priors for n in self.prior_runs(p)])
         runs = [entry.run_name(seed) for entry in self.opponents.runs for seed in entry.seeds]
-        _all_different("the folders of opponents.runs (give one entry a 'name')", runs)
-        _all_different("opponents.scripts", [(s.name, s.noise) for s in self.opponents.scripts])
+        all_different("the folders of opponents.runs (give one entry a 'name')", runs)
+        all_different("opponents.scripts", [(s.name, s.noise) for s in self.opponents.scripts])
         for name in [*self.priors, *(m.name for m in methods)]:
             if not slug(name):
                 raise ValueError(f"'{name}' has no letters or digits to name a folder by")
@@ -260,7 +259,8 @@ class PipelineSpec(Section):
             )
 
 
-def _all_different(what: str, values: Iterable[Any]) -> None:
+def all_different(what: str, values: Iterable[Any]) -> None:
+    """Refuse values that stand there twice."""
     for value, count in Counter(values).items():
         if count > 1:
             raise ValueError(f"{what}: {value} stands there {count} times; once is enough")
@@ -285,20 +285,25 @@ def find_pipeline(name: str) -> tuple[Path, str]:
 
 def read_spec(path: Path, shown: str) -> PipelineSpec:
     """Read and check a pipeline's file; what is wrong is said with its key."""
+    return validated(PipelineSpec, read_yaml(path, shown), shown)
+
+
+def validated(kind: type[S], content: Any, shown: str) -> S:
+    """A file's content, checked."""
     try:
-        return PipelineSpec.model_validate(read_yaml(path, shown))
+        return kind.model_validate(content)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        sentences = dict.fromkeys(_sentence(problem, shown) for problem in problems)
+        sentences = dict.fromkeys(_sentence(problem, shown, kind) for problem in problems)
         raise OmgError("\n".join(sentences)) from error
 
 
-def _sentence(problem: Any, shown: str) -> str:
+def _sentence(problem: Any, shown: str, kind: type[Section]) -> str:
     location: tuple[int | str, ...] = problem["loc"]
     path = _dotted(location)
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
     if problem["type"] == "extra_forbidden":
-        known = _keys_at(location[:-1])
+        known = _keys_at(location[:-1], kind)
         hint = nearest(str(location[-1]), known) or f". Possible here: {', '.join(known)}."
         return f"{shown}: unknown key '{path}'{hint}"
     if problem["type"] == "missing":
@@ -313,9 +318,8 @@ def _dotted(location: Sequence[int | str]) -> str:
     return text.removeprefix(".")
 
 
-def _keys_at(location: Sequence[int | str]) -> list[str]:
+def _keys_at(location: Sequence[int | str], kind: Any) -> list[str]:
     """The keys that are possible in a part of the file."""
-    kind: Any = PipelineSpec
     for part in location:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             kind = kind.model_fields[str(part)].annotation

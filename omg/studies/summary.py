@@ -21,7 +21,9 @@ from omg.studies.steps import Plan
 
 def print_result(plan: Plan) -> None:
     """The result tables, and where everything lies."""
-    assert plan.spec is not None
+    if plan.spec is None:
+        print(f"The table is {plan.out / 'benchmark.csv'}; to see it: omg benchmark {plan.out}")
+        return
     if plan.spec.headroom is not None:
         for sentence in warnings(read_headroom(plan.out / FILE)):
             print(sentence)
