@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from omg.evaluation.comparisons import comparisons, p_words
+from omg.evaluation.gap import write_headroom
 from omg.report.formats import read_crossplay
 from tests.unit.report_data import Shape, write_pipeline
+from tests.unit.test_headroom import PLAIN, found
 from tests.unit.test_report import page_of
 
 
@@ -36,3 +38,23 @@ def test_the_primary_metric_is_said_to_be_named_before_only_where_a_pipeline_did
 def test_one_method_is_compared_with_nobody(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "study", Shape(methods=("D3QN",)))
     assert not [t for t in page_of(folder).tables if t.caption == "Comparisons"]
+
+
+def test_a_study_without_headroom_says_so_before_anything_else(tmp_path: Path) -> None:
+    folder = write_pipeline(tmp_path / "study")
+    assert "Headroom" not in page_of(folder).text
+    write_headroom(found(oracle=PLAIN), folder)
+    page = page_of(folder)
+    warned = page.text.index("No headroom with unseen opponents in own return")
+    assert warned < page.text.index("Headroom by side") < page.text.index("Results per method")
+    rows = page.table("Headroom by opponent").rows
+    assert rows[1][:3] == ["a", "unseen", "0.00"]
+    assert rows[1][6].startswith("9.50")
+
+
+def test_a_study_with_headroom_is_not_warned_of(tmp_path: Path) -> None:
+    folder = write_pipeline(tmp_path / "study")
+    write_headroom(found(), folder)
+    page = page_of(folder)
+    assert "No headroom" not in page.text
+    assert page.table("Headroom by side").rows[1][3] == "yes"
