@@ -94,13 +94,31 @@ class Opponents(Section):
         runs = {entry.side(seed) for entry in self.runs for seed in entry.seeds}
         return runs | {script.split for script in self.scripts}
 
+    def members(self) -> list[str]:
+        """All members of the pool, as `opponent_members` names them before the pool is made."""
+        runs = [
+            f"{entry.run_name(seed)}:{skill}"
+            for entry in self.runs
+            for seed in entry.seeds
+            for skill in entry.steps
+        ]
+        return runs + [f"script-{script.name}-{script.noise:g}" for script in self.scripts]
+
 
 class Prior(Section):
-    """A pre-trained prior (`learner=am_learner`), shared by all seeds of the methods naming it."""
+    """A pre-trained prior (`learner=am_learner`) of the methods naming it: one for every seed of
+    theirs, or one that all seeds share (`seed`), as files without `per_seed` mean it."""
 
     config: Name
+    per_seed: bool = False
     seed: Steps = 1
     settings: Settings = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Prior:
+        if self.per_seed and "seed" in self.model_fields_set:
+            raise ValueError("seed is that of a shared prior, and per_seed is true; leave one out")
+        return self
 
 
 class Method(Section):
@@ -120,6 +138,25 @@ class Agents(Section):
     settings: Settings = Field(default_factory=dict)
     seeds: Seeds
     methods: Annotated[tuple[Method, ...], Field(min_length=1)]
+
+
+class BestResponse(Section):
+    """The agent that is trained with one opponent alone."""
+
+    config: str = ""  # empty: the plain method's
+    seeds: Seeds | None = None  # None: the first three of the agents'
+    settings: Settings = Field(default_factory=dict)  # over the plain method's
+
+
+class HeadroomSpec(Section):
+    """What there is to gain: the methods it is measured by, each by its name (None: the first
+    method without an opponent model, with control_am, with oracle_am), and best responses."""
+
+    plain: str | None = None
+    control: str | None = None
+    oracle: str | None = None
+    best_response: BestResponse = BestResponse()
+    episodes: Count = 100
 
 
 class CrossplaySpec(Section):
@@ -150,6 +187,7 @@ class PipelineSpec(Section):
     opponents: Opponents
     priors: Annotated[dict[str, Prior], _empty(dict)] = Field(default_factory=dict)
     agents: Agents
+    headroom: HeadroomSpec | None = None
     crossplay: CrossplaySpec | None = None
     report: bool = False
 
@@ -159,7 +197,7 @@ class PipelineSpec(Section):
         for seeds in (agents.seeds, *(method.seeds or () for method in agents.methods)):
             all_different("agents.seeds", seeds)
         all_different("the folders of agents.methods", [slug(m.name) for m in methods])
-        all_different("the folders of priors", [slug(name) for name in self.priors])
+        all_different("the folders of priors", [n for p in self.priors for n in self.prior_runs(p)])
         runs = [entry.run_name(seed) for entry in self.opponents.runs for seed in entry.seeds]
         all_different("the folders of opponents.runs (give one entry a 'name')", runs)
         all_different("opponents.scripts", [(s.name, s.noise) for s in self.opponents.scripts])
@@ -172,8 +210,32 @@ class PipelineSpec(Section):
                     f"the method '{method.name}' names the prior '{method.prior}', which is not "
                     f"among the priors{nearest(method.prior, self.priors)}"
                 )
+        self._check_headroom()
         self._check_sides()
         return self
+
+    def _check_headroom(self) -> None:
+        names = [method.name for method in self.agents.methods]
+        for key in ("plain", "control", "oracle"):
+            named = getattr(self.headroom, key, None)
+            if named is not None and named not in names:
+                raise ValueError(
+                    f"headroom.{key}='{named}' is not the name of a method"
+                    f"{nearest(named, names) or '; methods: ' + ', '.join(names)}"
+                )
+
+    def prior_runs(self, name: str) -> dict[str, int]:
+        """The runs that train a prior, with their seeds."""
+        prior = self.priors[name]
+        if not prior.per_seed:
+            return {slug(name): prior.seed}
+        users = [method for method in self.agents.methods if method.prior == name]
+        seeds = [seed for m in users for seed in m.seeds or self.agents.seeds]
+        return {f"{slug(name)}-s{seed}": seed for seed in seeds or self.agents.seeds}
+
+    def prior_run(self, name: str, seed: int) -> str:
+        """The run whose prior an agent of that seed begins with."""
+        return f"{slug(name)}-s{seed}" if self.priors[name].per_seed else slug(name)
 
     def _check_sides(self) -> None:
         sides, crossplay = self.opponents.sides(), self.crossplay
