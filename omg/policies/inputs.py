@@ -13,7 +13,7 @@ from omg.components.episodes import REACHED, OneHot
 from omg.components.trajectories import SeatOrder, Trajectories
 from omg.config.schema import Config
 from omg.functional import hindsight_goals
-from omg.modules.kernels.acting import Shown
+from omg.modules.kernels.acting import Shown, acting_kernel
 from omg.modules.opponent_models import ModelRows
 from omg.modules.opponent_models.base import PresentOthers
 from omg.types import EnvSpec, Snapshot
@@ -153,6 +153,12 @@ class InputBuilder:
 
     def packed(self, played: Trajectories, feature: Tensor | None = None) -> Tensor:
         """Inputs of whole episodes without padding, [P, n, I]."""
+        kernel, own = acting_kernel()[0], played.own
+        if kernel is not None and self.shown is not None and feature is None:
+            told = (own.raw("obs"), own.raw("actions"), played.packing.place, played.seats)
+            found = kernel.inputs(self.shown, *told, self._one_hot.n)
+            if found is not None:
+                return found
         obs = played.pack("obs")
         needed = self.settings.obs_is_state or self._present is not None
         state = played.pack("state") if needed else obs
