@@ -11,6 +11,7 @@ from rich.table import Table
 
 from omg.evaluation.crossplay_table import Crossplay
 from omg.evaluation.words import PERMUTATION, SIDES, seed_notes, spoken, value_words
+from omg.experiment.output import wrapped
 from omg.report.formats import read_crossplay
 from omg.studies.steps import Plan
 
@@ -27,7 +28,7 @@ def print_result(plan: Plan) -> None:
         console.print(summary_table(found, plan.spec.crossplay.metric))
         if found.permutations():
             console.print(permutation_table(found))
-            print(PERMUTATION)
+            print("\n".join(wrapped(PERMUTATION, console.width)))
         for note in seed_notes([len(ids) for ids in found.methods().values()]):
             print(note)
     if plan.spec.report:
