@@ -125,6 +125,7 @@ def crossplay(
         )
     _print_summary(table, table.metric)
     _print_paired(table, table.metric)
+    _print_comparisons(table)
     _print_permutation(table)
     _print_closing(table, replays)
 
@@ -241,6 +242,17 @@ def _print_paired(table: Crossplay, metric: str) -> None:
         title = f"{spoken(metric)}: difference to {table.compared_to}"
         columns = ("method", "side", "line-up", "difference [95 %]", "P(higher)")
         show(*columns, rows=rows, title=title, whole_names=False)
+
+
+def _print_comparisons(table: Crossplay) -> None:
+    from omg.evaluation.comparisons import COLUMNS, HOLM, comparison_rows, primary_metric
+    from omg.evaluation.words import spoken
+
+    rows = comparison_rows(table)
+    if rows:
+        title = f"{spoken(primary_metric(table))}: comparisons"
+        show(*COLUMNS, rows=rows, title=title, whole_names=False)
+        typer.echo(HOLM)
 
 
 def _print_permutation(table: Crossplay) -> None:

@@ -35,7 +35,8 @@ from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.opponents.sides import completed
 from omg.registry import nearest
 from omg.runners.rollout import run_test
-from omg.types import EnvSpec, OmgError
+from omg.storage.models import read_meta, saved_steps
+from omg.types import EnvSpec, OmgError, user_path
 
 MIXED = "mixed"
 LineupChoice: TypeAlias = Literal["auto", "homologue", "mixed", "both"]
@@ -280,7 +281,20 @@ def _described(agent_id: str, agent: AgentRun) -> Agent:
         env_steps=agent.env_steps,
         model=agent.model.name,
         gamma=config.gamma,
+        prior_steps=prior_steps(agent),
     )
+
+
+def prior_steps(agent: AgentRun) -> int | None:
+    """How long the prior was trained that an agent began with; 0 without one, None where it is no
+    longer there."""
+    config = with_places(agent)
+    if not config.init_param_path or config.multi_algs:
+        return 0
+    models = user_path(config.init_param_path) / "models"
+    saved = [models / "last", *(models / str(step) for step in reversed(saved_steps(models)))]
+    found = [int(meta["env_steps"]) for folder in saved if (meta := read_meta(folder))]
+    return found[0] if found else None
 
 
 def play_agent(

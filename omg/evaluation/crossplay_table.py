@@ -72,6 +72,13 @@ class Agent:
     env_steps: int | None = None
     model: str = ""  # the folder of its weights
     gamma: float | None = None
+    prior_steps: int | None = None  # of the prior it began with; None: not known
+
+    @property
+    def total_steps(self) -> int | None:
+        """All steps that were played to train it, those of its prior included."""
+        known = self.env_steps is not None and self.prior_steps is not None
+        return (self.env_steps or 0) + (self.prior_steps or 0) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +211,14 @@ class Crossplay:
                 }
             )
         return rows
+
+    def steps(self) -> list[dict[str, Any]]:
+        """One row per agent: how many steps were played to train it and its prior."""
+        names = ("method", "seed", "config", "am_model", "env_steps", "prior_steps", "total_steps")
+        return [
+            {"agent": agent.id, **{name: getattr(agent, name) for name in names}}
+            for agent in self.agents
+        ]
 
     def methods(self) -> dict[str, list[str]]:
         """Ids of the agents by method, in the order given, seeds ascending."""

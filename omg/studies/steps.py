@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from omg.config.arguments import Arguments, parse_value
 from omg.config.loader import masked, read_yaml
-from omg.config.schema import ALIASES, Config, marked
+from omg.config.schema import ALIASES, Config, mark_of, marked
 from omg.studies.spec import PipelineSpec
+from omg.types import OmgError
 
 # What may differ between two calls: it changes what is shown and recorded, not the result.
 FREE = marked(result=False)
@@ -134,3 +135,10 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value if parse_value(value.strip()) == value else repr(value)
     return repr(value)
+
+
+def refuse_reserved(settings: Mapping[str, Any], where: str) -> None:
+    """Refuse settings that a study makes itself."""
+    for key in Config.model_fields.keys() & settings.keys():
+        if advice := mark_of(key).study:
+            raise OmgError(f"{where}: '{key}' is set by the pipeline. {advice}.")
