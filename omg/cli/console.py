@@ -96,8 +96,8 @@ def show_table(table: Table, *, whole_names: bool = True) -> None:
     if table.show_header and not _fits(table, whole_names):
         print(_paragraphs(table))
         return
-    for column in table.columns:
-        column.overflow = "fold"
+    for column, wide in zip(table.columns, _words(table), strict=True):
+        column.overflow, column.min_width = "fold", wide
     table.columns[0].no_wrap = whole_names
     put(table)
 
@@ -106,17 +106,19 @@ def _cells(table: Table) -> list[list[str]]:
     return [[str(cell) for cell in column.cells] for column in table.columns]
 
 
+def _words(table: Table) -> list[int]:
+    """How wide each column must be, so that it cuts no word but long ones."""
+    return [
+        min(LONG, max((len(word) for c in (str(k.header), *v) for word in c.split()), default=0))
+        for k, v in zip(table.columns, _cells(table), strict=True)
+    ]
+
+
 def _fits(table: Table, whole_names: bool) -> bool:
     """Whether a table cuts no word but long ones in this window."""
-    cells = _cells(table)
-    columns = zip(table.columns, cells, strict=True)
-    wide = [
-        max((len(word) for c in (str(k.header), *v) for word in c.split()), default=0)
-        for k, v in columns
-    ]
-    wide = [min(LONG, width) for width in wide]
-    if whole_names and cells[0]:
-        wide[0] = max(map(len, cells[0]))
+    wide, names = _words(table), _cells(table)[0]
+    if whole_names and names:
+        wide[0] = max(map(len, names))
     return sum(wide) + 3 * len(wide) + 1 <= console().width
 
 

@@ -252,7 +252,7 @@ def _print_comparisons(table: Crossplay) -> None:
     if rows:
         title = f"{spoken(primary_metric(table))}: comparisons"
         show(*COLUMNS, rows=rows, title=title, whole_names=False)
-        typer.echo(HOLM)
+        say(HOLM)
 
 
 def _print_permutation(table: Crossplay) -> None:
