@@ -62,7 +62,10 @@ def _kind(value: np.ndarray) -> type:
     return {"b": np.bool_, "i": np.int64}.get(value.dtype.kind, np.float32)
 
 
-@pytest.mark.parametrize("name", ["qmix", "iql_idv", "d3qn_omg_tuned", "ippo", "d3qn_control"])
+@pytest.mark.parametrize(
+    "name",
+    ["qmix", "iql_idv", "d3qn_omg_tuned", "ippo", "d3qn_control", "d3qn_meliba", "d3qn_types"],
+)
 def test_an_exported_policy_acts_as_the_loaded_agent_in_any_number_of_games(
     runs: Runs, name: str
 ) -> None:
