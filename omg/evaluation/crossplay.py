@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -16,6 +16,7 @@ from omg.evaluation.agent_runs import (
     check_pool,
     read_agent_run,
     role_of,
+    weights_hash,
 )
 from omg.evaluation.crossplay_table import (
     FORMAT,
@@ -24,17 +25,20 @@ from omg.evaluation.crossplay_table import (
     Crossplay,
     Opponent,
     cell_metrics,
+    known_metrics,
     permuted_metrics,
 )
 from omg.evaluation.finetune import Finetuner
 from omg.evaluation.grouping import check_seeds, differing
-from omg.evaluation.own_game import with_places
+from omg.evaluation.own_game import check_seed, with_places
 from omg.evaluation.words import SIDES
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.opponents.sides import completed
+from omg.opponents.unseen import check_recordable, record_look
 from omg.registry import nearest
 from omg.runners.rollout import run_test
-from omg.types import EnvSpec, OmgError
+from omg.storage.models import read_meta, saved_steps
+from omg.types import EnvSpec, OmgError, user_path
 
 MIXED = "mixed"
 LineupChoice: TypeAlias = Literal["auto", "homologue", "mixed", "both"]
@@ -65,6 +69,7 @@ class CrossplayPlan:
             raise OmgError(
                 f"lineup={self.lineup} is not known. Choose {', '.join(get_args(LineupChoice))}."
             )
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +195,14 @@ def run_crossplay(
     plan: CrossplayPlan,
     *,
     baseline: str = "",
+    metric: str = "",
     device: torch.device = CPU,
     on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
 ) -> Crossplay:
     """Play every cell; `on_cell` is told each one and how many there are. A cell's numbers depend
     on the plan, its agent and its opponent only: not on who else is evaluated in the same call.
-    Without a baseline the first method is compared to."""
+    Without a baseline the first method is compared to. A `metric` that nobody measures is refused
+    before anything is played."""
     agents = read_agents(runs, plan.which)
     first, *_ = everyone = list(agents.values())
     opened = open_pool(pool, first)
@@ -212,11 +219,22 @@ def run_crossplay(
         )
     tasks = tasks_of(opened, plan, spec, *roles)
     _check_unseen(everyone, tasks, opened)
+    if metric and metric not in known_metrics(spec):
+        _check_measured(metric, agents, opened, tasks[:1], plan)
+    check_recordable(opened, _held_out(tasks))
     cells: list[Cell] = []
     for agent_id, agent in agents.items():
         for cell in play_agent(agent_id, agent, opened, tasks, plan, device=device):
             cells.append(cell)
             on_cell(cell, len(tasks) * len(agents))
+    record_look(
+        opened,
+        _held_out(tasks),
+        kind="evaluation",
+        runs={str(agent.folder): weights_hash(agent) for agent in everyone},
+        episodes=plan.episodes,
+        options={name: getattr(plan, name) for name in LOOKED},
+    )
     config = first.config
     opponents = [m for split in plan.splits for m in opened.members(split)]
     game = config.as_dict()["env_args"]
@@ -239,6 +257,38 @@ def run_crossplay(
     )
 
 
+# What of a plan decides the numbers against held-out opponents.
+LOOKED = ("lineup", "finetune_episodes", "seed", "which", "greedy", "permute")
+
+
+def _held_out(tasks: Sequence[Task]) -> list[PoolMember]:
+    """The players of the held-out side's cells."""
+    return [member for task in tasks for member in task.members if task.split == "heldout"]
+
+
+def _check_measured(
+    metric: str,
+    agents: Mapping[str, AgentRun],
+    pool: OpponentPool,
+    tasks: Sequence[Task],
+    plan: CrossplayPlan,
+) -> None:
+    """Only models know what else they tell: one agent of each kind plays two episodes."""
+    short = replace(plan, episodes=2, finetune_episodes=0)
+    kinds = {agent.config.am_model: (name, agent) for name, agent in agents.items()}
+    measured = dict.fromkeys(
+        found
+        for name, agent in kinds.values()
+        for cell in play_agent(name, agent, pool, tasks, short)
+        for found in cell.metrics
+    )
+    if metric not in measured:
+        raise OmgError(
+            f"There is no metric '{metric}'{nearest(metric, measured) or '.'} Choose from: "
+            f"{', '.join(measured)}."
+        )
+
+
 def _described(agent_id: str, agent: AgentRun) -> Agent:
     config = agent.config
     return Agent(
@@ -251,7 +301,20 @@ def _described(agent_id: str, agent: AgentRun) -> Agent:
         env_steps=agent.env_steps,
         model=agent.model.name,
         gamma=config.gamma,
+        prior_steps=prior_steps(agent),
     )
+
+
+def prior_steps(agent: AgentRun) -> int | None:
+    """How long the prior was trained that an agent began with; 0 without one, None where it is no
+    longer there."""
+    config = with_places(agent)
+    if not config.init_param_path or config.multi_algs:
+        return 0
+    models = user_path(config.init_param_path) / "models"
+    saved = [models / "last", *(models / str(step) for step in reversed(saved_steps(models)))]
+    found = [int(meta["env_steps"]) for folder in saved if (meta := read_meta(folder))]
+    return found[0] if found else None
 
 
 def play_agent(
