@@ -293,6 +293,24 @@ class OpponentModelSection(Section):
     liam_action_weight: Annotated[Real, Field(ge=0)]
 
 
+class MelibaSection(Section):
+    """The belief about the others' character and mood (`meliba_am`)."""
+
+    meliba_permanent_dim: Annotated[Width, PRIOR]
+    meliba_temporal_dim: Annotated[Width, PRIOR]
+    meliba_kl_weight: Annotated[Real, Field(ge=0)]
+    meliba_decodes: Steps
+
+
+class TypesSection(Section):
+    """The belief over the training opponents (`types_am`)."""
+
+    types_max: Annotated[Width, PRIOR]
+    types_feature: Annotated[Literal["most_probable", "belief"], WEIGHTS]
+    types_belief_floor: Annotated[Unit, PLAYERS]
+    types_teacher: bool
+
+
 class MoaSection(Section):
     """The goal-conditioned action model of every other player (`moa`)."""
 
@@ -384,6 +402,8 @@ class Config(
     PolicySection,
     TeamSection,
     OpponentModelSection,
+    MelibaSection,
+    TypesSection,
     MoaSection,
     SubgoalSection,
     QLearningSection,

@@ -35,10 +35,12 @@ class ModelRows:
     others_obs: Tensor | None = None
     foresight: Tensor | None = None  # [R, N-1, W], their features to come; the oracle only
     others_alive: Tensor | None = None  # [R, N-1], bool, who of them still acts; None: all
+    # [R, N-1], who they are, -1: unknown; only for models that tell `players` apart, which must not
+    # act on it unless everybody may know
+    others_player: Tensor | None = None
     # Only for models with `needs_others`:
     others_avail: Tensor | None = None  # [R, N-1, A], bool, what they may do
     others_goal: Tensor | None = None  # [R, N-1], what they reach next, -1: nothing; stored only
-    others_player: Tensor | None = None  # [R, N-1], the model's number of who they are, -1: unknown
     time: Tensor | None = None  # [R], steps since the episode began; stored only
 
     def take(self, rows: Tensor) -> ModelRows:
@@ -93,6 +95,12 @@ class OpponentModel(nn.Module):
         which everybody acted); `am_loss` is what is minimised. Empty where nothing is learned, or
         where a learner of its own trains the model."""
         return {}
+
+    def sampled_loss(
+        self, rows: ModelRows, packing: Packing, generator: torch.Generator
+    ) -> Mapping[str, Tensor]:
+        """As `episode_loss`, for a model whose loss draws: the generator is saved with the run."""
+        return self.episode_loss(rows, packing)
 
     def exchanged(
         self, inferred: Inferred, donor: Tensor, rows: ModelRows, generator: torch.Generator
@@ -198,6 +206,14 @@ class HistoryModel(OpponentModel):
         history = self._history(rows, packing.previous(rows.own))
         start = rows.own.new_zeros(int(packing.sizes[0]), self._cond_dim)
         return self.cond_rnn.unroll_packed(history, packing.sizes, start)
+
+
+def check_others(spec: EnvSpec, model: str) -> None:
+    """Refuse a game without others."""
+    if spec.n_agents < 2:
+        raise OmgError(
+            f"am_model={model} models the other agents, and {spec.name} has only one. Use none_am."
+        )
 
 
 def check_agent_features(spec: EnvSpec, asking: str, otherwise: str) -> None:
