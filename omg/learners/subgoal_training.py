@@ -141,7 +141,7 @@ class SubgoalTraining(ModelTraining):
         slots, exists = packing.future(packing.now, config.subgoal_horizon)
         by_value = config.subgoal_mode in ("optimistic", "conservative")
         ahead = select_subgoal(
-            values(self._alternatives(found, slots, fed, learned)) if by_value else exists,
+            values(self._alternatives(found, slots, exists, fed, learned)) if by_value else exists,
             exists,
             mode=config.subgoal_mode,
             fixed_k=config.subgoal_fixed_k,
@@ -150,7 +150,7 @@ class SubgoalTraining(ModelTraining):
         return slots.gather(1, ahead.unsqueeze(1)).squeeze(1), ahead
 
     def _alternatives(
-        self, found: Inference, slots: Tensor, fed: Tensor, learned: bool
+        self, found: Inference, slots: Tensor, exists: Tensor, fed: Tensor, learned: bool
     ) -> Alternatives:
         model, prior = self.model, found.prior
 
@@ -167,7 +167,8 @@ class SubgoalTraining(ModelTraining):
             return features.view(*slots.shape, -1)
 
         table = prior if model.feeds_subgoals else None
-        return Alternatives(fed=fed, learned=learned, rows=slots, table=table, each=each)
+        rows = slots.masked_fill(~exists, -1)
+        return Alternatives(fed=fed, learned=learned, rows=rows, table=table, each=each)
 
     def mixed(self, found: Inference, chosen: Tensor, epsilon: float) -> Tensor:
         """ĝ in every row, with ḡ of the chosen state in a share ε of the transitions, [R, G]."""

@@ -16,18 +16,20 @@ ROOT = Path(__file__).parents[2]
 # Runs in a process of its own, because the watching library must be loaded before everything else.
 DRIVER = """
 import os
+from dataclasses import replace
 import torch
 from omg.modules import device
 del os.environ["LD_PRELOAD"]  # the compiler need not be watched
 device.FLAGS = (*device.FLAGS, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
                 *{more!r})
-from omg.modules.kernels import gru, optimiser, ppo, qmix, stacked, subgoal
+from omg.modules.kernels import branches, gru, optimiser, ppo, qmix, stacked, subgoal
 from omg.modules.kernels.gru import GRUCore
 loaders = (gru.gru_kernel, qmix.qmix_kernel, ppo.ppo_kernel, stacked.stacked_kernel,
-           optimiser.optimiser_kernel, subgoal.subgoal_kernel)
+           optimiser.optimiser_kernel, subgoal.subgoal_kernel, branches.branch_kernel)
 for load in loaders:
     kernel, reason = load()
     assert kernel is not None, reason
+from tests.unit.test_branches import passed
 from tests.unit.test_layers_kernel import both
 from tests.unit.test_ppo_kernel import Mixture, choices, policy_loss
 from tests.unit.test_subgoal_kernel import PriorVAE, in_both
@@ -38,6 +40,10 @@ for threads in (1, 2):
     for sizes in ([1], [33, 32, 8, 1], [70, 5]):
         for inputs, hidden, outputs in ((1, 16, 1), (23, 48, 17)):
             both(sizes, inputs=inputs, hidden=hidden, outputs=outputs, idle=1)
+    for sizes, kinds in (([1], 1), ([33, 8, 1], 5), ([4, 2], 90)):
+        agent, steps = passed(sizes, kinds=kinds, hidden=48, n_actions=17)
+        with torch.no_grad():
+            agent.branches(steps), agent.branches(replace(steps, products=None))
     for rows, actions in ((1, 1), (37, 5)):
         outputs, taken = choices(rows, actions, 0, all_count=False)
         policy_loss(outputs, taken, Mixture(1.0, 0.1, True), clip=0.2, entropy_coef=0.1)

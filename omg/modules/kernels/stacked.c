@@ -21,9 +21,9 @@
 int stacked_lanes(void) { return VL; }
 int stacked_max_hidden(void) { return MAX_HIDDEN; }
 
-/* Rows of one block: where each begins; `product` is before W_h, where it is known. */
+/* Rows of one block: where each begins. */
 typedef struct {
-    const float *input[BLOCK], *before[BLOCK], *product[BLOCK];
+    const float *input[BLOCK], *before[BLOCK];
     float *features[BLOCK], *after[BLOCK], *output[BLOCK];
 } Rows;
 
@@ -81,10 +81,9 @@ INLINE const float *gate_product(const int M, int H, const float *restrict w,
     return w;
 }
 
-/* The GRU cell, M rows and VL units. With `known`, the products of the hidden state are. */
-INLINE void gru_tile(const int M, const int known, int H, int unit, const float *restrict w,
-                     const float *const *in, const float *const *before,
-                     const float *const *product, float *const *after) {
+/* The GRU cell, M rows and VL units. */
+INLINE void gru_tile(const int M, int H, int unit, const float *restrict w, const float *const *in,
+                     const float *const *before, float *const *after) {
     vec r[M], z[M], n[M], a[M];
 #pragma GCC unroll 8
     for (int i = 0; i < M; i++) {
@@ -92,15 +91,9 @@ INLINE void gru_tile(const int M, const int known, int H, int unit, const float 
         z[i] = LOAD(w + VL);
         n[i] = LOAD(w + 2 * VL);
         a[i] = LOAD(w + 3 * VL);
-        if (known) {
-            const vec scale = splat(-LOG2E);
-            r[i] += scale * LOAD(product[i] + unit);
-            z[i] += scale * LOAD(product[i] + H + unit);
-            a[i] += splat(2.0f) * scale * LOAD(product[i] + 2 * H + unit);
-        }
     }
     w = gate_product(M, H, w + 4 * VL, in, r, z, n);
-    if (!known) gate_product(M, H, w, before, r, z, a);
+    gate_product(M, H, w, before, r, z, a);
 #pragma GCC unroll 8
     for (int i = 0; i < M; i++) {
         vec rr, zz;
@@ -163,10 +156,10 @@ static const float *input_block(int rows, int I, int H, const float *w, const Ro
 }
 
 /* GRU cell and fc2 of a block whose features are there. */
-INLINE void hidden_block(const int known, int rows, int H, int A, const float *w, const Rows *b) {
+static void hidden_block(int rows, int H, int A, const float *w, const Rows *b) {
     for (int unit = 0; unit < H; unit += VL, w += (size_t)(4 + 6 * H) * VL)
-        FOR_PIECES(rows, gru_tile(m, known, H, unit, w, (const float *const *)b->features + at,
-                                  b->before + at, b->product + at, b->after + at))
+        FOR_PIECES(rows, gru_tile(m, H, unit, w, (const float *const *)b->features + at,
+                                  b->before + at, b->after + at))
     for (int first = 0; first < A; first += VL, w += (size_t)(1 + H) * VL) {
         const int actions = A - first < VL ? A - first : VL;
         FOR_PIECES(rows, head_tile(m, H, first, actions, w, (const float *const *)b->after + at,
@@ -220,41 +213,8 @@ int stacked_step(int R, int K, int I, int H, int A, int64_t size, int threads,
             b.output[i] = outputs + row * A;
         }
         const float *w = input_block(rows, I, H, weights + span[0] * size, &b);
-        hidden_block(0, rows, H, A, w, &b);
+        hidden_block(rows, H, A, w, &b);
     }
     free(order);
-    return 0;
-}
-
-/* One step of one member from each of R hidden states with E alternative inputs. fc1 gives shared
- * [R,H] + rows places [R,E] of own [P,H]; before [R,H] are the hidden states, product [R,3H] = before
- * W_h without bias, weights those of the GRU and fc2 -> outputs [R,E,A]. -1: a place is none of P. */
-int stacked_variants(int R, int E, int64_t P, int H, int A, int threads, const float *shared,
-                     const float *own, const int64_t *places, const float *product,
-                     const float *before, const float *weights, float *outputs) {
-    const int blocks = (R * E + BLOCK - 1) / BLOCK;
-    (void)threads;
-    for (int64_t variant = 0; variant < (int64_t)R * E; variant++)
-        if (places[variant] < 0 || places[variant] >= P) return -1;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
-    for (int block = 0; block < blocks; block++) {
-        float features[BLOCK * MAX_HIDDEN] __attribute__((aligned(64)));
-        float after[BLOCK * MAX_HIDDEN] __attribute__((aligned(64)));
-        const int first = block * BLOCK;
-        const int rows = first + BLOCK < R * E ? BLOCK : R * E - first;
-        Rows b;
-        for (int i = 0; i < rows; i++) {
-            const size_t row = (first + i) / E, variant = first + i;
-            const float *added = own + places[variant] * H;
-            b.features[i] = features + (size_t)i * H;
-            b.before[i] = before + row * H;
-            b.product[i] = product + row * 3 * H;
-            b.after[i] = after + (size_t)i * H;
-            b.output[i] = outputs + variant * A;
-            for (int u = 0; u < H; u += VL)
-                STORE(b.features[i] + u, relu(LOAD(shared + row * H + u) + LOAD(added + u)));
-        }
-        hidden_block(1, rows, H, A, weights, &b);
-    }
     return 0;
 }
