@@ -22,10 +22,11 @@ from omg.modules import device
 del os.environ["LD_PRELOAD"]  # the compiler need not be watched
 device.FLAGS = (*device.FLAGS, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
                 *{more!r})
-from omg.modules.kernels import branches, gru, optimiser, ppo, qmix, stacked, subgoal
+from omg.modules.kernels import branches, gru, noise, optimiser, ppo, qmix, stacked, subgoal
 from omg.modules.kernels.gru import GRUCore
 loaders = (gru.gru_kernel, qmix.qmix_kernel, ppo.ppo_kernel, stacked.stacked_kernel,
-           optimiser.optimiser_kernel, subgoal.subgoal_kernel, branches.branch_kernel)
+           optimiser.optimiser_kernel, subgoal.subgoal_kernel, branches.branch_kernel,
+           noise.noise_kernel)
 for load in loaders:
     kernel, reason = load()
     assert kernel is not None, reason
@@ -44,6 +45,10 @@ for threads in (1, 2):
         agent, steps = passed(sizes, kinds=kinds, hidden=48, n_actions=17)
         with torch.no_grad():
             agent.branches(steps), agent.branches(replace(steps, products=None))
+    for rows, width in ((1, 16), (33, 48)):
+        table = torch.randn(7, width)
+        noise.draw_rows(table, table, torch.randint(7, (rows,)), torch.Generator())
+        noise.noise((rows, 5), torch.Generator())
     for rows, actions in ((1, 1), (37, 5)):
         outputs, taken = choices(rows, actions, 0, all_count=False)
         policy_loss(outputs, taken, Mixture(1.0, 0.1, True), clip=0.2, entropy_coef=0.1)
