@@ -32,7 +32,7 @@ def pipeline(
 
     plan = plan_of(env_config=env_config, pipeline=pipeline, out=out, words=context.args)
     if dry_run:
-        return _print_commands(plan)
+        return print_commands(plan)
     from omg.studies.execute import run_pipeline
     from omg.studies.summary import print_result
 
@@ -40,7 +40,7 @@ def pipeline(
     return print_result(plan)
 
 
-def _print_commands(plan: Plan) -> None:
+def print_commands(plan: Plan) -> None:
     """A script that does the same as the pipeline, one after the other."""
     stage = ""
     for step in plan.steps:
@@ -53,8 +53,11 @@ def _print_commands(plan: Plan) -> None:
 def demo(
     results: str = typer.Option("results", help="where the folder 'demo' is made"),
     jobs: int = JOBS,
+    quick: bool = typer.Option(
+        False, "--quick", help="every stage in half a minute, to see that it works; learns nothing"
+    ),
 ) -> None:
     """The whole story in five minutes: opponents, prior, OMG and its rivals, cross-play, report."""
     from omg.studies.demo import run_demo
 
-    run_demo(results, jobs=jobs)
+    run_demo(results, jobs=jobs, quick=quick)

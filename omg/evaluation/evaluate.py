@@ -22,6 +22,8 @@ from omg.evaluation.crossplay_files import (
     write_tables,
 )
 from omg.evaluation.crossplay_table import RENAMED, Cell, Crossplay
+from omg.evaluation.gap import FILE, read_headroom
+from omg.evaluation.headroom import normalised
 from omg.evaluation.own_game import (
     OwnGame,
     needs_pool,
@@ -35,11 +37,16 @@ from omg.types import OmgError
 
 SIDES: dict[str, tuple[Split, ...]] = {
     "train": ("train",),
+    "validation": ("validation",),
     "heldout": ("heldout",),
     "both": ("train", "heldout"),
+    "all": ("train", "validation", "heldout"),
     "seen": ("train",),
     "unseen": ("heldout",),
 }
+
+
+NORMALISED_RETURNS = ("own_return", "discounted_return")
 
 
 def evaluate(
@@ -51,7 +58,8 @@ def evaluate(
     **more: Any,
 ) -> Crossplay | OwnGame:
     """Test a run; everything that is not given comes from the run. One agent plays every opponent
-    of a pool (that of its training), unseen ones where there are any; `more` as for `crossplay`.
+    of a pool (that of its training): of its validation side where it has one, else the unseen ones
+    where there are any; `more` as for `crossplay`.
     A team, or an agent that was trained without a pool, plays its own game."""
     folder = run.folder if isinstance(run, SavedRun) else Path(run)
     which = str(more.get("which", "last"))
@@ -65,7 +73,8 @@ def evaluate(
         return play_own_game(folder, episodes=episodes, out=more.get("out"), **kept)
     if not split:
         opened = open_pool(_path(pool), read_agent_run(folder, which))
-        split = "heldout" if opened.members("heldout") else "train"
+        order: tuple[Split, ...] = ("validation", "heldout", "train")
+        split = next((side for side in order if opened.members(side)), "train")
     return crossplay([run], pool, split=split, episodes=episodes, **more)
 
 
@@ -85,17 +94,20 @@ def crossplay(
     metric: str = "own_return",
     out: str | Path | None = None,
     replays: int = 0,
+    headroom: str | Path = "",
     on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
 ) -> Crossplay:
     """Play agents against all opponents of a pool (none named: that of the first run), `episodes`
     per cell, and compare their methods.
 
-    `split`: opponents seen in training (seen or train), unseen (unseen or heldout) or both.
+    `split`: opponents seen in training (seen or train), those to tune by (validation), unseen ones
+    (unseen or heldout), both (seen and unseen) or all.
     `lineup`: homologue, mixed, both or auto. `which`: last, best or a saved step.
     `finetune_episodes`: train on against each opponent first. `permute`: play again with what was
     inferred in other episodes. `sample`: act as in training instead of greedily. With `out`
-    tables, a heat map of `metric` and `replays` episodes are written there. `on_cell` is told
-    every cell and how many there are."""
+    tables, a heat map of `metric` and `replays` episodes are written there. `headroom`: a
+    headroom.json; without it, the one beside the pool or in `out`: returns are also given
+    normalised. `on_cell` is told every cell and how many there are."""
     if split not in SIDES:
         raise OmgError(f"split={split} is not known. Choose {', '.join(SIDES)}.")
     if replays < 0:
@@ -114,9 +126,11 @@ def crossplay(
     folders = [run.folder if isinstance(run, SavedRun) else Path(run) for run in runs]
     named = _path(pool)
     agents = read_agents(folders, which)  # what is no agent is refused before a folder is made
+    first = next(iter(agents.values()))
     folder = None if out is None else prepare_folder(Path(out))
-    table = run_crossplay(folders, named, plan, baseline=baseline, on_cell=on_cell)
+    table = run_crossplay(folders, named, plan, baseline=baseline, metric=metric, on_cell=on_cell)
     table = replace(table, metric=metric if metric in table.metrics() else "")
+    table = _normalised(table, headroom, [folder, open_pool(named, first).path.parent])
     if folder is None:
         return table
     table = replace(table, replays=replays if table.env in ENVS else 0)
@@ -125,6 +139,21 @@ def crossplay(
     written.append(draw_heat_map(table, folder / "crossplay.png", metric=metric))
     written += _replays(table, agents, named, folder / "replays", replays)
     return replace(table, files=tuple(written))
+
+
+def _normalised(table: Crossplay, given: str | Path, places: Sequence[Path | None]) -> Crossplay:
+    """With returns between random play and the best response, where these were measured."""
+    beside = [place / FILE for place in places if place is not None]
+    path = Path(given) if given else next((p for p in beside if p.is_file()), None)
+    if path is None:
+        return table
+    found = read_headroom(path)
+    if (found.env, dict(found.env_args)) != (table.env, dict(table.env_args)):
+        if not given:
+            return table
+        raise OmgError(f"{path} was measured in another game. Give that of {table.env}.")
+    metrics = dict.fromkeys([table.metric or "own_return", *NORMALISED_RETURNS])
+    return replace(table, cells=normalised(table.cells, found, list(metrics)))
 
 
 def _path(pool: OpponentPool | str | Path) -> str | Path:
@@ -138,12 +167,15 @@ def _replays(
     folder: Path,
     count: int,
 ) -> list[Path]:
-    """Replays of each method's first agent, against held-out opponents where there are any."""
+    """Replays of each method's first agent, against opponents of a side that was played: held-out
+    ones, if they were."""
     if not count or table.env not in ENVS:
         return []
     clear_replays(folder)
     opened = open_pool(pool, next(iter(agents.values())))
-    members = opened.members("heldout") or opened.members()
+    played = [opened.members(split) for split in ("heldout", "validation", "train")]
+    sides = {cell.split for cell in table.cells}
+    members = next(m for m in played if m and m[0].split in sides)
     return [
         path
         for agent_id, *_ in table.methods().values()

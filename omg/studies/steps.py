@@ -7,16 +7,15 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from omg.config.arguments import Arguments, parse_value
 from omg.config.loader import masked, read_yaml
-from omg.config.schema import ALIASES, Config, marked
+from omg.config.schema import ALIASES, Config, mark_of, marked
 from omg.studies.spec import PipelineSpec
-
-STAGES = ("opponents", "pool", "priors", "agents", "crossplay", "report")
+from omg.types import OmgError
 
 # What may differ between two calls: it changes what is shown and recorded, not the result.
 FREE = marked(result=False)
@@ -56,11 +55,26 @@ class Plan:
     name: str
     env_config: str
     out: Path
-    spec: PipelineSpec
     steps: tuple[Step, ...]
+    spec: PipelineSpec | None = None  # of a study's file
+    title: str = ""
+
+    def stages(self) -> list[str]:
+        """Their stages, in order."""
+        return list(dict.fromkeys(step.stage for step in self.steps))
 
     def of_stage(self, stage: str) -> list[Step]:
         return [step for step in self.steps if step.stage == stage]
+
+    def until(self, key: str) -> Plan:
+        """The part of the plan that a step needs, and the step."""
+        needs = {step.key: step.needs for step in self.steps}
+        wanted: set[str] = set()
+        waiting = [key]
+        while waiting:
+            wanted.add(now := waiting.pop())
+            waiting += [need for need in needs[now] if need not in wanted]
+        return replace(self, steps=tuple(step for step in self.steps if step.key in wanted))
 
     def fingerprints(self) -> dict[str, str]:
         """A hash per step of its settings and of the fingerprints it depends on."""
@@ -131,3 +145,10 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value if parse_value(value.strip()) == value else repr(value)
     return repr(value)
+
+
+def refuse_reserved(settings: Mapping[str, Any], where: str) -> None:
+    """Refuse settings that a study makes itself."""
+    for key in Config.model_fields.keys() & settings.keys():
+        if advice := mark_of(key).study:
+            raise OmgError(f"{where}: '{key}' is set by the pipeline. {advice}.")

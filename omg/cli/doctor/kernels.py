@@ -17,6 +17,7 @@ NETWORKS = "omg.modules.kernels"
 KERNELS = (
     ("GRU kernel", f"{NETWORKS}.gru", "gru_kernel", "nn.GRU is", "torch"),
     ("step kernel", f"{NETWORKS}.stacked", "stacked_kernel", "torch's layers are", "torch"),
+    ("acting kernel", f"{NETWORKS}.acting", "acting_kernel", "torch's operations are", "torch"),
     ("PPO kernel", f"{NETWORKS}.ppo", "ppo_kernel", "torch's operations are", "torch"),
     ("branch kernel", f"{NETWORKS}.branches", "branch_kernel", "torch's layers are", "torch"),
     ("noise kernel", f"{NETWORKS}.noise", "noise_kernel", "NumPy is", "NumPy"),
@@ -27,6 +28,7 @@ KERNELS = (
         *("torch's optimisers are", "torch"),
     ),
     ("battle kernel", "omg.envs.battle.kernel", "battle_kernel", "NumPy is", "NumPy"),
+    ("particle kernel", "omg.envs.particles.kernel", "particle_kernel", "NumPy is", "NumPy"),
 )
 
 
@@ -38,11 +40,14 @@ def kernel_lines() -> list[Line]:
         detail = "not examined, because torch cannot be imported"
         return [_compiler(), Line("speed", "kernels", "missing", detail, "see torch above")]
     with _silent("omg.kernels"):
-        return [_compiler(), *(_kernel_line(*kernel) for kernel in KERNELS)]
+        kernels = [_kernel_line(*kernel) for kernel in KERNELS]
+    return [_compiler(prebuilt=all("in the wheel" in line.detail for line in kernels)), *kernels]
 
 
-def _compiler() -> Line:
+def _compiler(*, prebuilt: bool = False) -> Line:
     found = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if found is None and prebuilt:
+        return Line("speed", "C compiler", "ok", "none is there or needed: see the kernels")
     if found is None:
         return Line(
             *("speed", "C compiler", "missing", "neither cc nor gcc was found; training is slower"),
