@@ -12,7 +12,7 @@
 
 #include "tiles.h"
 
-#define ROWS_AT_ONCE 48 /* of a block of the training */
+#define ROWS_AT_ONCE 96 /* of a block of the training */
 #define LOW -10.0f
 #define HIGH 4.0f
 
