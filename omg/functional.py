@@ -196,6 +196,12 @@ class Packing:
         earlier = packed.index_select(0, later - shift)
         return torch.cat([torch.zeros_like(packed[:first]), earlier])
 
+    def earlier(self, slots: Tensor) -> Tensor:
+        """The slots one step before these; -1 where the episode began."""
+        sizes, time = self.sizes.to(slots.device), self.time.index_select(0, slots)
+        before = slots - sizes.index_select(0, (time - 1).clamp(min=0))
+        return before.masked_fill(time == 0, -1)
+
     def unpack(self, packed: Tensor) -> Tensor:
         """[P, …] -> [B, T, …], zeros in the padding."""
         padded = packed.new_zeros(*self.shape, *packed.shape[1:])

@@ -39,9 +39,16 @@ class Alternatives:
 
     fed: Tensor  # [P·n, F], what it is fed before and after
     learned: bool  # whether the policy will learn with `fed`: a pass with it can be kept
-    rows: Tensor  # [K·n, H], of a table
+    rows: Tensor  # [K·n, H], of a table; -1: there is no such alternative, its value is any
     table: Tensor | None  # [P·n, F], where the features are rows of it
     each: Callable[[], Tensor]  # [K·n, H, F], the features
+
+    def features(self) -> tuple[Tensor, Tensor]:
+        """All of them as a table, and its row of each alternative."""
+        if self.table is not None:
+            return self.table, self.rows
+        each = torch.arange(self.rows.numel(), device=self.rows.device).view_as(self.rows)
+        return self.each().flatten(0, 1), each.masked_fill(self.rows < 0, -1)
 
 
 class ValuesAlternatives(Protocol):

@@ -17,7 +17,7 @@ from omg.controllers.team import TeamMAC
 from omg.functional import Packing, select_subgoal
 from omg.learners.base import Metrics, Progress, descend_model
 from omg.learners.model_training import Alternatives, Lesson, ModelTraining, ValuesAlternatives
-from omg.learners.prior_memory import PriorMemory
+from omg.learners.prior_memory import Encoded, PriorMemory
 from omg.learners.prior_training import find_prior, load_prior
 from omg.modules.kernels.optimiser import FastAdam
 from omg.modules.kernels.subgoal import Lessons
@@ -35,9 +35,8 @@ class Inference:
     rows: ModelRows
     packing: Packing
     posterior: Posterior  # of ĝ
-    prior_mean: Tensor  # [R, G], of the row's own state
-    prior_log_var: Tensor
-    prior: Tensor  # [R, G], ḡ of the row's own state
+    encoded: Encoded  # the prior of the rows' own states
+    prior: Tensor  # [R, G], ḡ drawn from it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +118,9 @@ class SubgoalTraining(ModelTraining):
         """What acting would have inferred in every row, and the prior of every row's state."""
         packing = played.rows
         posterior = self.model.stored(rows, packing, self.generator)
-        prior = self._priors.of(played, rows)
-        drawn = self.model.draw(*prior, self.generator)
-        return Inference(rows, packing, posterior, *prior, drawn)
+        encoded = self._priors.of(played, rows)
+        prior = self.model.draw_rows(*encoded, self.generator)
+        return Inference(rows, packing, posterior, encoded, prior)
 
     @staticmethod
     def _acted(found: Inference, played: Trajectories) -> Tensor:
@@ -141,7 +140,7 @@ class SubgoalTraining(ModelTraining):
         slots, exists = packing.future(packing.now, config.subgoal_horizon)
         by_value = config.subgoal_mode in ("optimistic", "conservative")
         ahead = select_subgoal(
-            values(self._alternatives(found, slots, fed, learned)) if by_value else exists,
+            values(self._alternatives(found, slots, exists, fed, learned)) if by_value else exists,
             exists,
             mode=config.subgoal_mode,
             fixed_k=config.subgoal_fixed_k,
@@ -150,7 +149,7 @@ class SubgoalTraining(ModelTraining):
         return slots.gather(1, ahead.unsqueeze(1)).squeeze(1), ahead
 
     def _alternatives(
-        self, found: Inference, slots: Tensor, fed: Tensor, learned: bool
+        self, found: Inference, slots: Tensor, exists: Tensor, fed: Tensor, learned: bool
     ) -> Alternatives:
         model, prior = self.model, found.prior
 
@@ -167,7 +166,8 @@ class SubgoalTraining(ModelTraining):
             return features.view(*slots.shape, -1)
 
         table = prior if model.feeds_subgoals else None
-        return Alternatives(fed=fed, learned=learned, rows=slots, table=table, each=each)
+        rows = slots.masked_fill(~exists, -1)
+        return Alternatives(fed=fed, learned=learned, rows=rows, table=table, each=each)
 
     def mixed(self, found: Inference, chosen: Tensor, epsilon: float) -> Tensor:
         """ĝ in every row, with ḡ of the chosen state in a share ε of the transitions, [R, G]."""
@@ -186,14 +186,14 @@ class SubgoalTraining(ModelTraining):
         posterior = found.posterior
         if not posterior.condition.requires_grad:  # on-policy: the inference of this pass
             posterior = self.model.stored(found.rows, found.packing, self.generator)
-        towards = Lessons(found.packing.now, lesson.chosen, found.prior_mean, found.prior_log_var)
+        mean, log_var, places = found.encoded
+        towards = Lessons(found.packing.now, _at(places, lesson.chosen), mean, log_var)
         terms = self.model.loss(found.rows, posterior, towards, self.config.am_kl_weight)
         assert self.optimiser is not None
         learned = descend_model(terms, self.optimiser)
-        shares = {
-            f"subgoal_k{k + 1}": (steps_ahead == k).to(torch.float32).mean()
-            for k in range(self.config.subgoal_horizon)
-        }
+        horizon = self.config.subgoal_horizon
+        counts = torch.bincount(steps_ahead, minlength=horizon) / len(steps_ahead)
+        shares = {f"subgoal_k{k + 1}": share for k, share in enumerate(counts.unbind())}
         alive = lesson.played.alive
         acted = slice(None) if alive is None else alive.flatten()
         share = {} if self._on_policy else {"subgoal_epsilon": torch.tensor(lesson.epsilon)}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from omg.config.schema import Config
 from omg.functional import Packing, gaussian_kl, hit_ratio, sample_gaussian
 from omg.modules.kernels.given import with_gradient
+from omg.modules.kernels.noise import draw_rows, noise
 from omg.modules.kernels.subgoal import Drawn, Lessons, SubgoalKernel, subgoal_kernel
 from omg.modules.opponent_models.base import HistoryModel, Inferred, ModelRows, SubgoalSource
 from omg.types import EnvSpec, IntArray
@@ -157,6 +158,14 @@ class SubgoalModel(HistoryModel):
         """A subgoal from a Gaussian: a sample or its mean, as configured."""
         return sample_gaussian(mean, log_var, generator) if self._sampled else mean
 
+    def draw_rows(
+        self, mean: Tensor, log_var: Tensor, rows: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """`draw` of some rows [R] of a table of Gaussians, without gradients."""
+        if self._sampled and type(self).draw is SubgoalModel.draw:
+            return draw_rows(mean, log_var, rows, generator)
+        return self.draw(mean.index_select(0, rows), log_var.index_select(0, rows), generator)
+
     def infer(self, rows: ModelRows, carry: Tensor, generator: torch.Generator) -> Inferred:
         condition, carry = self._advance(rows, carry)
         mean, log_var = self.inference.encode(self._embed(rows), condition)
@@ -200,12 +209,15 @@ class SubgoalModel(HistoryModel):
         kernel = self._kernel(rows.own, self._weights()) if self._usual else None
         if kernel is None:
             mean, log_var, condition = self.posterior(rows, packing)
-            return Posterior(mean, log_var, condition, self.inferred(mean, log_var, generator))
+            if not (self._usual and self._sampled):
+                return Posterior(mean, log_var, condition, self.inferred(mean, log_var, generator))
+            scaled = torch.exp(0.5 * log_var) * noise(tuple(mean.shape), generator).to(mean.device)
+            return Posterior(mean, log_var, condition, mean + scaled)
         condition = self._conditions(rows, packing)
         shape = len(condition), self._subgoal_dim
-        noise = torch.randn(shape, generator=generator) if self._sampled else None
         with torch.no_grad():
-            drawn = kernel.forward(rows.own, condition, noise, self._weights())
+            made = noise(shape, generator) if self._sampled else None
+            drawn = kernel.forward(rows.own, condition, made, self._weights())
         return Posterior(drawn.mean, drawn.log_var, condition, drawn.subgoal, drawn)
 
     def loss(
