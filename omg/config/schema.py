@@ -311,18 +311,24 @@ class SubgoalSection(Section):
     subgoal_inference: Annotated[Literal["cvae", "mlp"], WEIGHTS]
     subgoal_horizon: Width
     subgoal_mode: Annotated[
-        Literal["optimistic", "conservative", "random", "fixed"], BeforeValidator(_subgoal_mode)
+        Literal["optimistic", "conservative", "random", "fixed", "event"],
+        BeforeValidator(_subgoal_mode),
     ]
+    subgoal_horizons: Annotated[tuple[Count, ...], WEIGHTS]
+    subgoal_modes: Annotated[Count, WEIGHTS]
     subgoal_fixed_k: Count
-    subgoal_source: Annotated[Literal["state", "opponents"], PRIOR]
+    subgoal_source: Annotated[Literal["state", "opponents", "places"], PRIOR]
     subgoal_posterior: Annotated[Literal["sample", "mean"], PLAYERS]
     subgoal_feature: Annotated[Literal["latent", "decoded", "both"], WEIGHTS]
+    subgoal_spread: Annotated[bool, WEIGHTS]
+    subgoal_condition: Annotated[bool, WEIGHTS]
     subgoal_target: Literal["same", "next"]
     subgoal_value: Literal["mean", "max"]
     subgoal_epsilon_start: Unit
     subgoal_epsilon_finish: Unit
     subgoal_epsilon_anneal_time: Count
     am_kl_weight: Annotated[Real, Field(ge=0)]
+    am_others_weight: Annotated[Real, Field(ge=0)]
     prior_kl_weight: Annotated[Real, Field(ge=0)]
     prior_measure: Literal["cells", "variance"]
     prior_min_accuracy: Annotated[Unit, ASIDE]  # asked before anything is learned
