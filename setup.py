@@ -18,12 +18,6 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))
 from omg import compiled, prebuilt  # noqa: E402
 
-# Where C code lies, and how it is compiled.
-SOURCES = {
-    "omg/modules/kernels": (*compiled.NETWORK_FLAGS, compiled.OPENMP),
-    "omg/envs/battle": compiled.GAME_FLAGS,
-}
-
 
 def levels() -> list[str]:
     """For which processors: all levels, or those that OMG_PREBUILT names (0: none)."""
@@ -48,14 +42,16 @@ class BuildWithKernels(build_py):
         found = compiler()
         if found is None or self.editable_mode:
             return
-        for folder, flags in SOURCES.items():
-            target = Path(self.build_lib) / folder / prebuilt.FOLDER
-            shutil.rmtree(target, ignore_errors=True)
-            for source in sorted((ROOT / folder).glob("*.c")):
-                try:
-                    prebuilt.build(found, source, flags, target, levels())
-                except (OSError, subprocess.CalledProcessError) as error:
-                    print(f"warning: no library of {source.name} for this wheel: {error}")
+        sources = [path.relative_to(ROOT) for path in sorted((ROOT / "omg").rglob("*.c"))]
+        places = {path: Path(self.build_lib) / path.parent / prebuilt.FOLDER for path in sources}
+        for place in places.values():
+            shutil.rmtree(place, ignore_errors=True)
+        for source, place in places.items():
+            try:
+                flags = compiled.flags_of(source)
+                prebuilt.build(found, ROOT / source, flags, place, levels())
+            except (OSError, subprocess.CalledProcessError) as error:
+                print(f"warning: no library of {source.name} for this wheel: {error}")
 
 
 class PlatformWheel(bdist_wheel):

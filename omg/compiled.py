@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import fcntl
 import functools
 import hashlib
 import logging
@@ -20,6 +19,11 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from omg import prebuilt
+
+try:
+    import fcntl
+except ImportError:  # not Unix: processes may compile the same twice
+    fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger("omg.kernels")
 K = TypeVar("K")
@@ -38,6 +42,11 @@ GAME_FLAGS = (
     *SHARED,
 )
 OPENMP = "-fopenmp"
+
+
+def flags_of(source: Path) -> tuple[str, ...]:
+    """How a source is compiled: games exactly, kernels of networks fast and with threads."""
+    return GAME_FLAGS if "envs" in source.parts else (*NETWORK_FLAGS, OPENMP)
 
 
 def _cpu() -> str:
@@ -99,7 +108,8 @@ def _intact(target: Path) -> bool:
 def _compile(compiler: str, source: Path, target: Path, flags: tuple[str, ...]) -> None:
     """One process at a time compiles; the others wait and take what it made."""
     with (target.parent / f"{target.stem}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if _intact(target):
             return
         handle, name = tempfile.mkstemp(dir=target.parent, suffix=".so")

@@ -16,7 +16,7 @@ from omg.cli.evaluate import crossplay, evaluate
 from omg.cli.export import export
 from omg.cli.pipeline import demo, pipeline
 from omg.cli.pool import pool_app
-from omg.cli.report import plot, report
+from omg.cli.report import benchmark, plot, report
 from omg.cli.sweep import sweep
 from omg.cli.train import train_command
 
@@ -24,7 +24,7 @@ app = Commands("Opponent modelling in multi-agent reinforcement learning.", comp
 app.command("train", context_settings={**FREE_FORM, "help_option_names": []})(train_command)
 app.command(context_settings=FREE_FORM)(pipeline)
 app.command(context_settings=FREE_FORM)(sweep)
-for command in (demo, evaluate, crossplay, export, report, plot, algorithms, doctor):
+for command in (demo, evaluate, crossplay, export, report, plot, benchmark, algorithms, doctor):
     app.command()(command)
 for name, group in (("config", config_app), ("envs", envs_app), ("pool", pool_app)):
     app.add_typer(group, name=name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -30,7 +33,22 @@ def _without_debug(context: Any, words: list[str]) -> list[str]:
     return [*kept, *words[end:]]
 
 
-class Command(TyperCommand):
+class TidyHelp:
+    """Help whose flags name no type, and whose lines end in no spaces where it goes to a pipe."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for option in self.get_params(ctx):  # type: ignore[attr-defined]
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+        if sys.stdout.isatty():
+            super().format_help(ctx, formatter)  # type: ignore[misc]
+            return
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            super().format_help(ctx, formatter)  # type: ignore[misc]
+        print("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
+
+
+class Command(TidyHelp, TyperCommand):
     """A command that takes --debug and whose failures become sentences and exit codes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -49,7 +67,7 @@ class Command(TyperCommand):
         raise typer.Exit(run(ctx.meta[DEBUG], lambda: invoke(ctx), computes=computes))
 
 
-class Group(TyperGroup):
+class Group(TidyHelp, TyperGroup):
     """Commands under one name; --debug before a command's name is handed on to it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -34,7 +34,7 @@ def config_list() -> None:
     from omg.config.shipped import available
 
     for option, kind in (("--config:", "algs"), ("--env-config:", "envs")):
-        typer.echo(in_lines(option, available(kind)))
+        typer.echo(in_lines(f"{option} {', '.join(available(kind))}", indent="  "))
 
 
 def algorithms(

@@ -40,15 +40,11 @@ def put(content: Any) -> None:
     print("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
-def in_lines(title: str, words: Sequence[str]) -> str:
-    """A list of words after its title, in lines that fit; no word is cut."""
-    return _wrapped(f"{title} {', '.join(words)}", console().width, "  ")
-
-
-def _wrapped(text: str, columns: int, indent: str) -> str:
+def in_lines(text: str, *, indent: str = "") -> str:
+    """A text in lines that fit; no word is cut, so paths and commands can be copied."""
     return textwrap.fill(
         text,
-        columns,
+        console().width,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
@@ -111,7 +107,7 @@ def _paragraphs(table: Table, cells: Sequence[Sequence[str]]) -> str:
     for name, *values in zip(*cells, strict=True):
         told = [f"{head} {value}".strip() for head, value in zip(heads, values, strict=True)]
         text = " · ".join(part.replace("\n", " ") for part in told)
-        indented = _wrapped(f"    {text}", console().width, "    ")
+        indented = in_lines(f"    {text}", indent="    ")
         lines += [name, indented]
     return "\n".join(lines)
 

@@ -37,7 +37,7 @@ SEED = typer.Option(0, help="of the episodes; every agent plays the same ones")
 def evaluate(
     run: Path = typer.Argument(help="folder of a run"),
     pool: str = typer.Option("", help="opponent pool; empty: that of the run, if it has one"),
-    split: str = typer.Option("", help="seen, unseen or both; empty: unseen if there are any"),
+    split: str = typer.Option("", help="seen, validation, unseen, both, all; empty: see docs"),
     episodes: int = typer.Option(200, help="per opponent; of a team: in all"),
     lineup: str = LINEUP,
     which: str = WHICH,
@@ -78,15 +78,20 @@ def evaluate(
     _print_cells(table)
     _print_summary(table, table.metrics())
     _print_permutation(table)
-    if not split and all(cell.split == "train" for cell in table.cells):
+    sides = {cell.split for cell in table.cells}
+    if not split and sides == {"train"}:
         typer.echo("Note: the pool has no unseen opponents; these are those of training.")
+    if not split and sides == {"validation"}:
+        typer.echo(
+            "Note: these are the pool's validation opponents; --split=unseen plays the others."
+        )
     _print_closing(table, replays)
 
 
 def crossplay(
     runs: list[Path] = typer.Argument(help="folders of runs; the seeds of a method share a label"),
     pool: str = POOL,
-    split: str = typer.Option("both", help="seen, unseen or both"),
+    split: str = typer.Option("both", help="seen, validation, unseen, both (seen, unseen) or all"),
     episodes: int = typer.Option(100, help="per cell"),
     lineup: str = LINEUP,
     which: str = WHICH,
@@ -122,6 +127,7 @@ def crossplay(
         )
     _print_summary(table, [table.metric])
     _print_paired(table, table.metric)
+    _print_comparisons(table)
     _print_permutation(table)
     _print_closing(table, replays)
 
@@ -223,6 +229,17 @@ def _print_paired(table: Crossplay, metric: str) -> None:
         title = f"{spoken(metric)}: difference to {table.compared_to}"
         columns = ("method", "side", "line-up", "difference [95 %]", "P(higher)")
         show(*columns, rows=rows, title=title, whole_names=False)
+
+
+def _print_comparisons(table: Crossplay) -> None:
+    from omg.evaluation.comparisons import COLUMNS, HOLM, comparison_rows, primary_metric
+    from omg.evaluation.words import spoken
+
+    rows = comparison_rows(table)
+    if rows:
+        title = f"{spoken(primary_metric(table))}: comparisons"
+        show(*COLUMNS, rows=rows, title=title, whole_names=False)
+        typer.echo(HOLM)
 
 
 def _print_permutation(table: Crossplay) -> None:

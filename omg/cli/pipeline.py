@@ -53,8 +53,11 @@ def _print_commands(plan: Plan) -> None:
 def demo(
     results: str = typer.Option("results", help="where the folder 'demo' is made"),
     jobs: int = JOBS,
+    quick: bool = typer.Option(
+        False, "--quick", help="every stage in half a minute, to see that it works; learns nothing"
+    ),
 ) -> None:
     """The whole story in five minutes: opponents, prior, OMG and its rivals, cross-play, report."""
     from omg.studies.demo import run_demo
 
-    run_demo(results, jobs=jobs)
+    run_demo(results, jobs=jobs, quick=quick)

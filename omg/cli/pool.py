@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 pool_app = Commands("Opponent pools.")
 
 POOL = typer.Argument(help="the pool's folder")
+SPLITS = cast("tuple[Split, ...]", tuple(SIDES))
 
 
 @pool_app.command("add")
@@ -33,7 +34,9 @@ def pool_add(
         "", help="the script's environment or its --env-config; empty: the pool's, else the first"
     ),
     noise: float = typer.Option(0.0, help="the script's probability of a random action"),
-    split: str = typer.Option("", help="seen or unseen; empty: the run's side, else seen"),
+    split: str = typer.Option(
+        "", help="seen, validation or unseen; empty: the run's side, else seen"
+    ),
     name: str = typer.Option("", help="call the run by another name than its folder's"),
 ) -> None:
     """Add checkpoints of runs, or a scripted player."""
@@ -69,7 +72,7 @@ def _environment(name: str) -> str:
 @pool_app.command("list")
 def pool_list(
     pool: Path = POOL,
-    split: str = typer.Option("", help="seen or unseen; empty: both"),
+    split: str = typer.Option("", help="seen, validation or unseen; empty: all"),
 ) -> None:
     """The members of a pool."""
     from omg.opponents.pool import OpponentPool
@@ -119,17 +122,25 @@ def pool_show(
 def pool_split(
     pool: Path = POOL,
     heldout: str = typer.Option(help="a fraction, or runs and ids separated by commas"),
-    by: str = typer.Option("run", help="run: no run lies on both sides; member: one by one"),
+    validation: str = typer.Option("0", help="the same for the side that tuning is judged by"),
+    by: str = typer.Option("run", help="run: no run lies on two sides; member: one by one"),
     seed: int = typer.Option(0, help="of the draw, where a fraction is given"),
 ) -> None:
-    """Hold members out: they stay unseen in training."""
+    """Hold members out: they stay unseen in training. All members are assigned anew."""
     from omg.opponents.pool import OpponentPool
 
     opened = OpponentPool.open(pool)
-    opened.split(_fraction_or_names(heldout), by=cast(Any, by), seed=seed)
-    for side in ("train", "heldout"):
-        runs = dict.fromkeys(m.run for m in opened.members(side))
-        typer.echo(f"{SIDES[side]:8}{', '.join(runs) or '-'}")
+    opened.split(
+        _fraction_or_names(heldout),
+        validation=_fraction_or_names(validation),
+        by=cast(Any, by),
+        seed=seed,
+    )
+    runs = {side: dict.fromkeys(m.run for m in opened.members(side)) for side in SPLITS}
+    shown = [side for side in SPLITS if runs[side] or side != "validation"]
+    width = max(len(SIDES[side]) for side in shown) + 2
+    for side in shown:
+        typer.echo(f"{SIDES[side]:{width}}{', '.join(runs[side]) or '-'}")
     typer.echo(_summary(opened))
 
 
@@ -141,11 +152,13 @@ def _fraction_or_names(text: str) -> float | list[str]:
 
 
 def _summary(pool: OpponentPool) -> str:
-    train, heldout = pool.members("train"), pool.members("heldout")
-    lines = [f"{pool.path}: {len(train)} seen (to train with), {len(heldout)} unseen (held out)"]
-    both = sorted({m.run for m in train} & {m.run for m in heldout})
-    if both:
-        lines.append(f"On both sides: {', '.join(both)}. Not all unseen members are unseen runs.")
+    lines = [f"{pool.path}: {pool.counted()}"]
+    runs = [{m.run for m in pool.members(side)} for side in SPLITS]
+    several = sorted({run for i, side in enumerate(runs) for run in side & set().union(*runs[:i])})
+    if several:
+        lines.append(
+            f"On several sides: {', '.join(several)}. Not all unseen members are unseen runs."
+        )
     games = {json.dumps(m.env_args, sort_keys=True) for m in pool.members() if m.env_args}
     if len(games) > 1:
         lines.append(f"Trained with different env_args: {' and '.join(sorted(games))}.")

@@ -46,3 +46,14 @@ def plot(
     for words in (*groups.notes, *seed_notes([len(runs) for runs in groups.runs.values()])):
         typer.echo(words)
     typer.echo(f"Wrote {draw_curves(groups.runs, out, metric=metric or groups.metric())}")
+
+
+def benchmark(
+    study: Path = typer.Argument(help="a benchmark's folder, with teams/<task>/<run>"),
+    random_episodes: int = typer.Option(1000, min=1, help="episodes of random play per task"),
+) -> None:
+    """Best and average test return of every team on every task, beside random play."""
+    from omg.evaluation.benchmark import print_rows, write_benchmark
+
+    print_rows(write_benchmark(study, random_episodes=random_episodes))
+    typer.echo(f"Wrote {study / 'benchmark.csv'} and a plot per task")

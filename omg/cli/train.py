@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from omg.cli.console import in_lines
 from omg.cli.errors import run, trusting, wants_debug
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def train(words: Sequence[str]) -> RunResult | None:
     """Do what a command line asks for: a run, or one of Sacred's commands."""
     from omg.config.arguments import parse_arguments, split_sacred
 
+    if any(word.startswith("--seeds=") for word in words):
+        _train_seeds(words)
+        return None
     sacred, rest = split_sacred(words)
     if "loglevel" in sacred.flags:
         _log_from(sacred.flags["loglevel"])
@@ -60,6 +64,19 @@ def train(words: Sequence[str]) -> RunResult | None:
     if not config.quiet or config.evaluate:
         _closing_lines(config, result)
     return result
+
+
+def _train_seeds(words: Sequence[str]) -> None:
+    """Several runs side by side."""
+    from omg.config.arguments import split_sacred
+    from omg.studies.seeds import split_seeds, train_seeds
+    from omg.types import OmgError
+
+    sacred, _ = split_sacred(words)
+    if sacred.command or sacred.flags.keys() - {"debug", "name"}:
+        raise OmgError("--seeds goes with keys alone. Leave Sacred's commands and flags out.")
+    for line in train_seeds(split_seeds(words)):
+        print(in_lines(line, indent="  "))
 
 
 def _show(sacred: SacredWords, rest: Sequence[str]) -> None:
@@ -125,11 +142,12 @@ def _closing_lines(config: Config, result: RunResult) -> None:
     whose = "own" if any("test_own_return_mean" in record for record in records) else "team"
     if shown:
         own = f"own return {shown['test_own_return_mean']:.3f}, " if whose == "own" else ""
-        print(
+        tested = (
             f"Test over {config.test_nepisode} episodes: {own}team return "
             f"{shown['test_return_mean']:.3f} ± {shown['test_return_std']:.3f} (deviation of the "
             f"episodes), {shown['test_ep_length_mean']:.1f} steps per episode"
         )
+        print(in_lines(tested))
     else:
         print(f"The run had reached t_max={config.t_max:,} before. Raise t_max to train on.")
     if result.best_return is not None:
@@ -142,20 +160,23 @@ def usage() -> str:
     from omg.config.loader import available
 
     flags = [
-        f"  -{flag.short}, --{flag.long + '=…' * flag.valued:<17} {flag.about}"
+        (f"  -{flag.short}, --{flag.long + '=…' * flag.valued:<17} {flag.about}", 26)
         for flag in SACRED_FLAGS
         if not flag.refused
     ]
-    commands = [f"  {name:<24} {about}" for name, about in SACRED_COMMANDS.items()]
-    return (
-        "Usage: omg train --config=<alg> --env-config=<env> [--key=value …] [--flag] "
-        "[with a.b=c …]\n"
-        f"  alg: {', '.join(available('algs'))}\n"
-        f"  env: {', '.join(available('envs'))}\n"
-        "  keys: omg config show --config=<alg> --env-config=<env>\n"
-        "  --debug: show where an error arose, and check every update for NaN\n"
-        "Example: omg train --config=qmix --env-config=foraging "
-        "with env_args.key=Foraging-5x5-2p-1f-v3 t_max=100000\n"
-        + "\n".join(["Sacred's commands, before or after the words above:", *commands])
-        + "\n".join(["", "Sacred's flags:", *flags])
-    )
+    commands = [(f"  {name:<24} {about}", 27) for name, about in SACRED_COMMANDS.items()]
+    lines = [
+        ("Usage: omg train --config=<alg> --env-config=<env> [--key=value …] [--flag]", 0),
+        ("       [with a.b=c …]", 0),
+        ("  --seeds=1:4 [--jobs=2] [--out=<folder>]: these seeds, side by side", 0),
+        (f"  alg: {', '.join(available('algs'))}", 7),
+        (f"  env: {', '.join(available('envs'))}", 7),
+        ("  keys: omg config show --config=<alg> --env-config=<env>", 0),
+        ("  --debug: show where an error arose, and check every update for NaN", 0),
+        ("Example:", 0),
+        ("  omg train --config=qmix --env-config=foraging --t_max=100000", 0),
+        ("    with env_args.key=Foraging-5x5-2p-1f-v3", 0),
+        ("Sacred's commands, before or after the words above:", 0),
+        *(*commands, ("Sacred's flags:", 0), *flags),
+    ]
+    return "\n".join(in_lines(text, indent=" " * indent) for text, indent in lines)

@@ -8,7 +8,8 @@ _NAMES = {
     "critic_lr": "lr_critic critic_learning_rate value_lr vf_lr",
     "gamma": "discount discount_factor discount_rate",
     "t_max": "total_timesteps total_steps max_steps num_env_steps max_timesteps n_timesteps "
-    "timesteps total_env_steps max_n_frames num_steps n_steps env_steps training_steps steps",
+    "t_total timesteps total_env_steps max_n_frames num_steps n_steps env_steps training_steps "
+    "steps",
     "batch_size_run": "num_envs n_envs n_rollout_threads n_parallel_envs parallel_envs "
     "num_envs_per_worker num_envs_per_env_runner",
     "n_workers": "num_workers num_env_runners workers n_processes num_cpus",
@@ -38,7 +39,6 @@ _NAMES = {
     "ppo_epochs": "n_epochs num_epochs epochs num_sgd_iter update_epochs ppo_epoch",
     "ppo_minibatches": "num_minibatches num_mini_batch n_minibatches",
     "optimizer": "optimiser optim opt",
-    "policy_model": "network model architecture policy",
     "am_model": "opponent_model agent_model",
     "opponent_pool": "pool opponents population",
     "use_cuda": "cuda gpu use_gpu",
@@ -49,12 +49,37 @@ _NAMES = {
     "wandb_project": "wandb_project_name project project_name",
     "use_tensorboard": "tensorboard use_tb",
     "use_sacred": "sacred",
+    "wandb_entity": "wandb_team",
+    "standardise_values": "standardise_returns",
+    "test_greedy": "evaluation_epsilon deterministic_eval",
+    "policy_model": "use_rnn network model architecture policy",
+    "seed": "env_seed random_seed torch_seed rng_seed",
     "checkpoint_path": "load_path restore restore_path model_path load_dir pretrained checkpoint",
     "common_reward": "shared_reward team_reward share_reward cooperative",
     "--config": "algo algorithm alg algos",
-    "--env-config": "env_name environment env_id game task scenario map_name",
+    "--env-config": "env_name environment env_id game task scenario",
 }
 OURS = {name: ours for ours, names in _NAMES.items() for name in names.split()}
+# Names of things that no key here sets, and what to do instead.
+_ADVICE = {
+    "n_agents num_agents n_players num_players": "The environment says how many agents there are; "
+    "'omg envs info <env>' lists its arguments (env_args.players=3, env_args.map_name=3m …)",
+    "map_name scenario_name env_key": "It is an argument of the environment: "
+    "env_args.map_name=… or env_args.key=…",
+    "episode_limit time_limit max_episode_steps max_cycles horizon": "It is an argument of the "
+    "environment, e.g. env_args.max_episode_steps=50; 'omg envs info <env>' lists them",
+    "target_update_interval_or_tau": "Use target_update_interval (episodes), or target_update_tau "
+    "(0 to 1) for soft updates",
+    "standardise_rewards reward_standardisation normalise_rewards normalize_rewards": "Rewards are "
+    "learned from as they are; standardise_values is for the critics of PPO",
+    "add_value_last_step": "Episodes that were cut off are bootstrapped, those that ended are not",
+    "obs_individual_obs": "What a critic reads follows from the key critic",
+    "seeds jobs out redo": "Several runs at a time: omg train --seeds=1:4 --jobs=2 --out=<folder>",
+    "hypergroup": "Use label to tell runs apart",
+    "render": "Use save_replay, or 'omg envs play <env>'",
+    "lr_decay anneal_lr lr_schedule": "The learning rate is constant: lr",
+}
+ADVICE = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
 
 
 def meant(name: str) -> str:

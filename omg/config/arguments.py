@@ -31,6 +31,9 @@ class Arguments:
     files: tuple[str, ...] = field(default=())
 
 
+SPACED = ("--config", "--env-config", "--env_config")  # a space may stand before their value
+
+
 def parse_value(text: str) -> Any:
     """A Python literal where it is one, else the text itself (Sacred's rule)."""
     try:
@@ -85,7 +88,7 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
                 files.append(word)
         elif "=" in word:
             raise OmgError(f"'{word}' stands alone. Write '--{word}' or 'with {word}'.")
-        elif before.startswith("--") and "=" not in before:
+        elif before.startswith("--") and "=" not in before and before not in SPACED:
             raise OmgError(f"'{before} {word}': a value follows '='. Write {before}={word}.")
         else:
             close = nearest(word, SACRED_COMMANDS) or "."

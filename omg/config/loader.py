@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from omg.config.abroad import meant
+from omg.config.abroad import ADVICE, meant
 from omg.config.arguments import Arguments, parse_arguments, wants_team
 from omg.config.schema import ALIASES, NOT_TAKEN, Config
 from omg.config.shipped import CONFIG_DIR as CONFIG_DIR
@@ -226,6 +226,8 @@ def _explain(error: ValidationError, merge: _Merge, source: str) -> OmgError:
                 f"'{key}' (from {_short(origin)}) is a key of PyMARL that is not used here. "
                 f"{NOT_TAKEN[key]}, and leave '{key}' out."
             )
+        elif problem["type"] == "extra_forbidden" and (advice := ADVICE.get(key.lower())):
+            sentences[path] = f"'{key}' (from {_short(origin)}) is no key here. {advice}."
         elif problem["type"] == "extra_forbidden":
             known = [*Config.model_fields, *ALIASES]
             hint = meant(key) or nearest(key, known) or ". 'omg config show' lists all."

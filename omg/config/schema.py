@@ -164,6 +164,7 @@ class RunSection(Section):
     test_interval: Count
     test_nepisode: Count
     test_greedy: bool
+    test_both: bool
     log_interval: Annotated[Count, RECORD]
     runner_log_interval: Count
     learner_log_interval: Count
@@ -270,6 +271,7 @@ class TeamSection(Section):
     agent_shift_mode: Literal["rotate", "random"]
     learning_role: str
     opponent_pool: Annotated[Text, Mark(place=True, study="It is the pool of the pipeline")]
+    opponent_members: Annotated[tuple[str, ...], Mark(study="Headroom sets it")]
     lineup_mode: Literal["homologue", "mixed"]
     opponent_epsilon: Unit
 

@@ -90,8 +90,12 @@ class Controller(ABC):
         return {}
 
     def recording(self) -> Controller:
-        """The same players, storing all that `judge` needs; for tests."""
+        """The same players, storing all that `judge` needs."""
         return self
+
+    def testing(self) -> Controller:
+        """The same policy for the tests of a run: recording, among the opponents of tests."""
+        return self.recording()
 
     def judge(self, episodes: EpisodeBatch) -> Mapping[str, FloatArray]:
         """Numbers of finished episodes that only the one who acted can tell, [E] each."""

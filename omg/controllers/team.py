@@ -17,7 +17,7 @@ from omg.config.schema import Config
 from omg.controllers.base import Acted, Controller
 from omg.controllers.foresight import make_foresight
 from omg.modules.opponent_models import Inferred, ModelRows, OpponentModel
-from omg.opponents.building import agent_lineup, team_lineup
+from omg.opponents.building import agent_lineup, lineup_of_tests, team_lineup
 from omg.opponents.lineups import LineUp
 from omg.opponents.players import LINEUP
 from omg.policies.inputs import FORESIGHT, Carry, ModelRowBuilder, StepView
@@ -31,6 +31,7 @@ class TeamMAC(Controller):
 
     # An opponent model that is trained from these players' games and not used by them.
     _gathers_for: OpponentModel | None = None
+    _gathering = False  # frozen players take every seat
 
     def __init__(
         self,
@@ -96,6 +97,15 @@ class TeamMAC(Controller):
 
     def recording(self) -> TeamMAC:
         return self.sibling(record=True)
+
+    def testing(self) -> TeamMAC:
+        """Tests are played with the validation side of the pool, where it has one: what is chosen
+        by them (the best model, settings) has not been seen in training, and is not held out."""
+        lineup = None
+        if self.lineup.players is not None and not self._gathering:
+            whole = self.lineup.seats is not None
+            lineup = lineup_of_tests(self._config, self._spec, self._device, whole=whole)
+        return self.sibling(lineup=lineup, record=True)
 
     def trajectories(self, batch: EpisodeBatch) -> Trajectories:
         return self.lineup.trajectories(batch)
@@ -275,6 +285,7 @@ class BasicMAC(TeamMAC):
             settings = policy.inputs.settings
             policy.rows = ModelRowBuilder(config, spec, settings, others=model.needs_others)
             self._gathers_for = model
+        self._gathering = gathering
 
     def describe_team(self) -> dict[str, Any]:
         """What the weights of those who play depend on."""
@@ -317,6 +328,7 @@ class MultiModuleMAC(TeamMAC):
             lineup=seated,
             record=config.store_inference and not gathering,
         )
+        self._gathering = gathering
 
     def file_name(self, network: str) -> str:
         return f"{self._config.train_alg or self._config.name}/{network}"

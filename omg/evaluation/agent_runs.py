@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -20,7 +20,7 @@ from omg.experiment.trained import TrainedRun, load_players, read_run
 from omg.modules.device import set_up_torch
 from omg.opponents.building import learning_role, pool_lineup
 from omg.opponents.lineups import LineupMode, OneLearns
-from omg.opponents.pool import OpponentPool, PoolMember, Split
+from omg.opponents.pool import OpponentPool, PoolMember
 from omg.runners import Runner, runner_of
 from omg.runners.assembly import make_rollout
 from omg.runners.rollout import Rollout
@@ -98,32 +98,6 @@ def _at_a_table(config: Config, pool: OpponentPool) -> Config:
 def role_of(agent: AgentRun, pool: OpponentPool, spec: EnvSpec) -> str:
     """The role an agent plays; empty where seats have none."""
     return learning_role(_at_a_table(agent.config, pool), spec)
-
-
-def completed(
-    members: Sequence[PoolMember], pool: OpponentPool, spec: EnvSpec
-) -> tuple[PoolMember, ...]:
-    """Members, and for every role that none of them plays those of their side who do, or else
-    those of the training side. Who plays any role is asked only where nobody else can, and then
-    for the missing roles alone."""
-    everyone = pool.members()
-    missing = [
-        role
-        for role in dict.fromkeys(spec.roles)
-        if all(member.roles and role not in member.roles for member in members)
-    ]
-    company: dict[str, PoolMember] = {}
-    for role in missing:
-        named = [m for m in everyone if role in m.roles]
-        for member in _of_side(named or [m for m in everyone if not m.roles], members[0].split):
-            known = company.get(member.id, member)
-            others = known.roles if member.id in company or member.roles else ()
-            company[member.id] = replace(member, roles=tuple(dict.fromkeys((*others, role))))
-    return (*members, *company.values())
-
-
-def _of_side(members: Sequence[PoolMember], split: Split) -> list[PoolMember]:
-    return [m for m in members if m.split == split] or [m for m in members if m.split == "train"]
 
 
 def copies_for(runner: Runner, episodes: int, seats: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -14,7 +14,6 @@ from omg.evaluation.agent_runs import (
     AgentRun,
     SeatedAgent,
     check_pool,
-    completed,
     read_agent_run,
     role_of,
 )
@@ -25,16 +24,19 @@ from omg.evaluation.crossplay_table import (
     Crossplay,
     Opponent,
     cell_metrics,
+    known_metrics,
     permuted_metrics,
 )
 from omg.evaluation.finetune import Finetuner
 from omg.evaluation.grouping import check_seeds, differing
-from omg.evaluation.own_game import with_places
+from omg.evaluation.own_game import check_seed, with_places
 from omg.evaluation.words import SIDES
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
+from omg.opponents.sides import completed
 from omg.registry import nearest
 from omg.runners.rollout import run_test
-from omg.types import EnvSpec, OmgError
+from omg.storage.models import read_meta, saved_steps
+from omg.types import EnvSpec, OmgError, user_path
 
 MIXED = "mixed"
 LineupChoice: TypeAlias = Literal["auto", "homologue", "mixed", "both"]
@@ -65,6 +67,7 @@ class CrossplayPlan:
             raise OmgError(
                 f"lineup={self.lineup} is not known. Choose {', '.join(get_args(LineupChoice))}."
             )
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +173,16 @@ def _baseline(named: str, agents: Sequence[AgentRun]) -> str:
 
 
 def _check_unseen(agents: Sequence[AgentRun], tasks: Sequence[Task], pool: OpponentPool) -> None:
-    """Held out means never met: a pool that was split anew after training is refused."""
-    players = [m for task in tasks if task.split == "heldout" for m in task.members]
-    heldout = [m.id for m in players if m.split == "heldout"]  # the others only complete a game
+    """Held out means never met, and so does validation: a pool that was split anew after training
+    is refused."""
+    players = [m for task in tasks if task.split != "train" for m in task.members]
+    unmet = {m.id: m.split for m in players if m.split != "train"}  # others only complete a game
     for agent in agents:
-        met = sorted(agent.met.intersection(heldout))
+        met = sorted(agent.met.intersection(unmet))
         if met:
+            kept = "holds out" if unmet[met[0]] == "heldout" else "keeps for validation"
             raise OmgError(
-                f"{agent.folder} was trained with {met[0]}, which {pool.path} holds out now. "
+                f"{agent.folder} was trained with {met[0]}, which {pool.path} {kept} now. "
                 "Restore the split it was trained with, or give --split=train."
             )
 
@@ -188,12 +193,14 @@ def run_crossplay(
     plan: CrossplayPlan,
     *,
     baseline: str = "",
+    metric: str = "",
     device: torch.device = CPU,
     on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
 ) -> Crossplay:
     """Play every cell; `on_cell` is told each one and how many there are. A cell's numbers depend
     on the plan, its agent and its opponent only: not on who else is evaluated in the same call.
-    Without a baseline the first method is compared to."""
+    Without a baseline the first method is compared to. A `metric` that nobody measures is refused
+    before anything is played."""
     agents = read_agents(runs, plan.which)
     first, *_ = everyone = list(agents.values())
     opened = open_pool(pool, first)
@@ -210,6 +217,8 @@ def run_crossplay(
         )
     tasks = tasks_of(opened, plan, spec, *roles)
     _check_unseen(everyone, tasks, opened)
+    if metric and metric not in known_metrics(spec):
+        _check_measured(metric, agents, opened, tasks[:1], plan)
     cells: list[Cell] = []
     for agent_id, agent in agents.items():
         for cell in play_agent(agent_id, agent, opened, tasks, plan, device=device):
@@ -237,6 +246,29 @@ def run_crossplay(
     )
 
 
+def _check_measured(
+    metric: str,
+    agents: Mapping[str, AgentRun],
+    pool: OpponentPool,
+    tasks: Sequence[Task],
+    plan: CrossplayPlan,
+) -> None:
+    """Only models know what else they tell: one agent of each kind plays two episodes."""
+    short = replace(plan, episodes=2, finetune_episodes=0)
+    kinds = {agent.config.am_model: (name, agent) for name, agent in agents.items()}
+    measured = dict.fromkeys(
+        found
+        for name, agent in kinds.values()
+        for cell in play_agent(name, agent, pool, tasks, short)
+        for found in cell.metrics
+    )
+    if metric not in measured:
+        raise OmgError(
+            f"There is no metric '{metric}'{nearest(metric, measured) or '.'} Choose from: "
+            f"{', '.join(measured)}."
+        )
+
+
 def _described(agent_id: str, agent: AgentRun) -> Agent:
     config = agent.config
     return Agent(
@@ -249,7 +281,20 @@ def _described(agent_id: str, agent: AgentRun) -> Agent:
         env_steps=agent.env_steps,
         model=agent.model.name,
         gamma=config.gamma,
+        prior_steps=prior_steps(agent),
     )
+
+
+def prior_steps(agent: AgentRun) -> int | None:
+    """How long the prior was trained that an agent began with; 0 without one, None where it is no
+    longer there."""
+    config = with_places(agent)
+    if not config.init_param_path or config.multi_algs:
+        return 0
+    models = user_path(config.init_param_path) / "models"
+    saved = [models / "last", *(models / str(step) for step in reversed(saved_steps(models)))]
+    found = [int(meta["env_steps"]) for folder in saved if (meta := read_meta(folder))]
+    return found[0] if found else None
 
 
 def play_agent(

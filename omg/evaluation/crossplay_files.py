@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from omg.evaluation.comparisons import as_rows
 from omg.evaluation.crossplay_table import Crossplay
 from omg.evaluation.words import SIDES, spoken
 from omg.storage.files import new_file, write_text
@@ -41,18 +42,22 @@ def check_metric(table: Crossplay, metric: str) -> None:
 
 
 def write_tables(table: Crossplay, out: Path) -> list[Path]:
-    """crossplay.json, crossplay.csv (one row per cell), summary.csv, profiles.csv, rliable.json
-    (scores as rliable reads them) and, where there are several methods, paired.csv (the difference
-    of every method to every other one)."""
-    content = table.as_dict()
+    """crossplay.json, crossplay.csv (one row per cell), summary.csv, steps.csv (one row per agent),
+    profiles.csv, rliable.json (scores as rliable reads them) and, where there are several methods,
+    paired.csv (the difference of every method to every other one) and comparisons.csv (the tests
+    of the primary metric)."""
+    tests = as_rows(table)
+    content = {**table.as_dict(), "comparisons": tests}
     paired = [row for method in table.methods() for row in table.paired(method)]
     texts = {
         "crossplay.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "crossplay.csv": _csv(table.rows()),
         "summary.csv": _csv(content["summary"]),
         "profiles.csv": _csv(table.profiles()),
+        "steps.csv": _csv(table.steps()),
         "rliable.json": json.dumps(table.scores(), ensure_ascii=False, allow_nan=False) + "\n",
         **({"paired.csv": _csv(paired)} if paired else {}),
+        **({"comparisons.csv": _csv(tests)} if tests else {}),
     }
     for name, text in texts.items():
         write_text(out / name, text)

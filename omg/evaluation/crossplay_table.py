@@ -14,6 +14,7 @@ from pydantic import Field, FiniteFloat
 from omg.evaluation.metric_bounds import within
 from omg.evaluation.statistics import compare, mean_interval, performance_profile, summarise
 from omg.runners.rollout import EpisodeStats
+from omg.types import EnvSpec
 
 FORMAT: Literal[1] = 1
 Number: TypeAlias = FiniteFloat | None  # None where a value was not finite
@@ -44,6 +45,12 @@ def cell_metrics(result: EpisodeStats) -> dict[str, float]:
     }
 
 
+def known_metrics(spec: EnvSpec) -> set[str]:
+    """What is measured whoever plays."""
+    always = {"own_return", "discounted_return", "return", "ep_length", "truncated"}
+    return always | {RENAMED.get(name, name) for name in spec.statistics}
+
+
 PERMUTED = ("own_return", "discounted_return", "ep_length")
 
 
@@ -65,6 +72,13 @@ class Agent:
     env_steps: int | None = None
     model: str = ""  # the folder of its weights
     gamma: float | None = None
+    prior_steps: int | None = None  # of the prior it began with; None: not known
+
+    @property
+    def total_steps(self) -> int | None:
+        """All steps that were played to train it, those of its prior included."""
+        known = self.env_steps is not None and self.prior_steps is not None
+        return (self.env_steps or 0) + (self.prior_steps or 0) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +211,14 @@ class Crossplay:
                 }
             )
         return rows
+
+    def steps(self) -> list[dict[str, Any]]:
+        """One row per agent: how many steps were played to train it and its prior."""
+        names = ("method", "seed", "config", "am_model", "env_steps", "prior_steps", "total_steps")
+        return [
+            {"agent": agent.id, **{name: getattr(agent, name) for name in names}}
+            for agent in self.agents
+        ]
 
     def methods(self) -> dict[str, list[str]]:
         """Ids of the agents by method, in the order given, seeds ascending."""

@@ -35,8 +35,10 @@ from omg.types import OmgError
 
 SIDES: dict[str, tuple[Split, ...]] = {
     "train": ("train",),
+    "validation": ("validation",),
     "heldout": ("heldout",),
     "both": ("train", "heldout"),
+    "all": ("train", "validation", "heldout"),
     "seen": ("train",),
     "unseen": ("heldout",),
 }
@@ -51,7 +53,8 @@ def evaluate(
     **more: Any,
 ) -> Crossplay | OwnGame:
     """Test a run; everything that is not given comes from the run. One agent plays every opponent
-    of a pool (that of its training), unseen ones where there are any; `more` as for `crossplay`.
+    of a pool (that of its training): of its validation side where it has one, else the unseen ones
+    where there are any; `more` as for `crossplay`.
     A team, or an agent that was trained without a pool, plays its own game."""
     folder = run.folder if isinstance(run, SavedRun) else Path(run)
     which = str(more.get("which", "last"))
@@ -65,7 +68,8 @@ def evaluate(
         return play_own_game(folder, episodes=episodes, out=more.get("out"), **kept)
     if not split:
         opened = open_pool(_path(pool), read_agent_run(folder, which))
-        split = "heldout" if opened.members("heldout") else "train"
+        order: tuple[Split, ...] = ("validation", "heldout", "train")
+        split = next((side for side in order if opened.members(side)), "train")
     return crossplay([run], pool, split=split, episodes=episodes, **more)
 
 
@@ -90,7 +94,8 @@ def crossplay(
     """Play agents against all opponents of a pool (none named: that of the first run), `episodes`
     per cell, and compare their methods.
 
-    `split`: opponents seen in training (seen or train), unseen (unseen or heldout) or both.
+    `split`: opponents seen in training (seen or train), those to tune by (validation), unseen ones
+    (unseen or heldout), both (seen and unseen) or all.
     `lineup`: homologue, mixed, both or auto. `which`: last, best or a saved step.
     `finetune_episodes`: train on against each opponent first. `permute`: play again with what was
     inferred in other episodes. `sample`: act as in training instead of greedily. With `out`
@@ -115,7 +120,7 @@ def crossplay(
     named = _path(pool)
     agents = read_agents(folders, which)  # what is no agent is refused before a folder is made
     folder = None if out is None else prepare_folder(Path(out))
-    table = run_crossplay(folders, named, plan, baseline=baseline, on_cell=on_cell)
+    table = run_crossplay(folders, named, plan, baseline=baseline, metric=metric, on_cell=on_cell)
     table = replace(table, metric=metric if metric in table.metrics() else "")
     if folder is None:
         return table
@@ -138,12 +143,15 @@ def _replays(
     folder: Path,
     count: int,
 ) -> list[Path]:
-    """Replays of each method's first agent, against held-out opponents where there are any."""
+    """Replays of each method's first agent, against opponents of a side that was played: held-out
+    ones, if they were."""
     if not count or table.env not in ENVS:
         return []
     clear_replays(folder)
     opened = open_pool(pool, next(iter(agents.values())))
-    members = opened.members("heldout") or opened.members()
+    played = [opened.members(split) for split in ("heldout", "validation", "train")]
+    sides = {cell.split for cell in table.cells}
+    members = next(m for m in played if m and m[0].split in sides)
     return [
         path
         for agent_id, *_ in table.methods().values()

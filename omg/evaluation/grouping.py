@@ -25,15 +25,22 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys that matter to the result and in which some configurations differ. A key that some lack
     because their version did not know it counts for nothing."""
     known = set.intersection(*(set(config) for config in configs)) if configs else set()
-    found = [{k: _place(k, v) for k, v in settings(c).items()} for c in configs]
+    found = [{k: _place(k, v, c) for k, v in settings(c).items()} for c in configs]
     keys = dict.fromkeys(k for one in found for k in one if k.partition(".")[0] in known)
     return [k for k in keys if any(one.get(k) != found[0].get(k) for one in found)]
 
 
-def _place(key: str, value: Any) -> Any:
+def _place(key: str, value: Any, config: Mapping[str, Any]) -> Any:
     if key in PLACES and isinstance(value, str) and value:
-        return str(Path(value).absolute())
+        return str(Path(of_any_seed(value, config.get("seed"))).absolute())
     return value
+
+
+def of_any_seed(place: str, seed: Any) -> str:
+    """A place that ends in -s<seed> of the run that names it, for any seed: where every seed has
+    its own prior, all have the same setting."""
+    ending = f"-s{seed}"
+    return f"{place.removesuffix(ending)}-s<seed>" if place.endswith(ending) else place
 
 
 def distinguish(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -46,7 +53,7 @@ def distinguish(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> l
         taken: dict[str, tuple[Any, ...]] = {}
         for i in rows if keys else ():
             found = settings(configs[i])
-            values = tuple(repr(_place(k, found.get(k))) for k in keys)
+            values = tuple(repr(_place(k, found.get(k), configs[i])) for k in keys)
             words = [f"{k}={found.get(k, '–')}" for k in keys[:MAX_NAMED]]
             if len(keys) > MAX_NAMED:
                 words.append(f"{len(keys) - MAX_NAMED} more")

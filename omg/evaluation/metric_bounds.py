@@ -18,6 +18,14 @@ _NOT_NEGATIVE = re.compile(
 )
 
 
+_LOWER = re.compile(r"(permuted_)?(ep_length|truncated|collisions)")
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether less of a metric is better; of returns and shares more is."""
+    return _LOWER.fullmatch(metric) is not None
+
+
 def bounds(metric: str) -> tuple[float, float]:
     """The least and the largest value a metric can have."""
     plain = metric.removeprefix("test_").removeprefix("permuted_").removesuffix("_mean")

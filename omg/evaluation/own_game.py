@@ -76,6 +76,12 @@ def needs_pool(folder: str | Path, which: str = "last") -> bool:
     return CONTROLLERS[config.mac].models and bool(config.opponent_pool)
 
 
+def check_seed(seed: int) -> None:
+    """NumPy takes no negative ones."""
+    if seed < 0:
+        raise OmgError(f"seed={seed} is not possible. Use 0 or more.")
+
+
 def play_own_game(
     folder: str | Path,
     *,
@@ -88,6 +94,7 @@ def play_own_game(
     """Test a run with its own environment, settings and players; `out` gets own_game.json."""
     if episodes < 1:
         raise OmgError(f"episodes={episodes} is too few. Play at least one.")
+    check_seed(seed)
     run = read_run(folder, which)
     place = None if out is None else prepare_folder(Path(out))
     config = with_places(run)

@@ -62,6 +62,22 @@ def t_quantile(share: float, freedom: float) -> float:
     return math.sqrt(freedom) * math.tan(at)
 
 
+def t_two_sided(t: float, freedom: float) -> float:
+    """The probability of |T| > |t|, by the same density: the area beyond θ over the whole."""
+    freedom = min(freedom, 1e4)
+    start = math.atan(abs(t) / math.sqrt(freedom))
+    return _area(start, freedom) / _area(0.0, freedom)
+
+
+def _area(start: float, freedom: float) -> float:
+    """Of cos^(ν-1) from `start` to π/2, by Simpson's rule."""
+    theta = np.linspace(start, math.pi / 2, 20_001)
+    density = np.cos(theta) ** (freedom - 1)
+    weights = np.ones(len(theta))
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+    return float(weights @ density * (theta[1] - theta[0]) / 3)
+
+
 def half_width(deviation: Any, count: int) -> Any:
     """Half the 95 % t interval of a mean of `count` values with this standard deviation."""
     return t_quantile((1 + LEVEL) / 2, count - 1) * deviation / math.sqrt(count)
@@ -77,20 +93,62 @@ def mean_interval(values: Sequence[float] | NDArray[Any]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+@dataclass(frozen=True, slots=True)
+class Welch:
+    """The difference of two means, its standard error and Welch's degrees of freedom; no error
+    where a method has fewer than three seeds, no freedom where nothing varies."""
+
+    value: float
+    error: float | None = None
+    freedom: float | None = None
+
+    @classmethod
+    def of(cls, mine: Sequence[float], theirs: Sequence[float]) -> Welch:
+        """Of two samples that have nothing to do with each other; variances may differ."""
+        samples = [np.asarray(values, np.float64) for values in (mine, theirs)]
+        value = float(samples[0].mean() - samples[1].mean())
+        if min(map(len, samples)) < MIN_SEEDS:
+            return cls(value)
+        parts = [float(x.var(ddof=1)) / len(x) for x in samples]
+        total = sum(parts)
+        if total == 0.0:
+            return cls(value, 0.0)
+        shares = [part / total for part in parts]
+        freedom = 1 / sum(s**2 / (len(x) - 1) for s, x in zip(shares, samples, strict=True))
+        return cls(value, math.sqrt(total), freedom)
+
+    def interval(self) -> Interval:
+        """With its 95 % interval."""
+        if self.error is None:
+            return Interval(self.value)
+        half = 0.0
+        if self.freedom is not None:
+            half = t_quantile((1 + LEVEL) / 2, self.freedom) * self.error
+        return Interval(self.value, self.value - half, self.value + half)
+
+    def p_value(self) -> float | None:
+        """How probable so large a difference is where there is none, two-sided."""
+        if self.error is None:
+            return None
+        if self.freedom is None:
+            return float(self.value == 0.0)
+        return t_two_sided(self.value / self.error, self.freedom)
+
+
 def welch_interval(mine: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """The difference of two means with Welch's t interval: variances may differ."""
-    samples = [np.asarray(values, np.float64) for values in (mine, theirs)]
-    value = float(samples[0].mean() - samples[1].mean())
-    if min(map(len, samples)) < MIN_SEEDS:
-        return Interval(value)
-    parts = [float(x.var(ddof=1)) / len(x) for x in samples]
-    total = sum(parts)
-    if total == 0.0:
-        return Interval(value, value, value)
-    shares = [part / total for part in parts]
-    freedom = 1 / sum(s**2 / (len(x) - 1) for s, x in zip(shares, samples, strict=True))
-    half = t_quantile((1 + LEVEL) / 2, freedom) * math.sqrt(total)
-    return Interval(value, value - half, value + half)
+    """The difference of two means with Welch's t interval."""
+    return Welch.of(mine, theirs).interval()
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction: the k-th smallest of n is multiplied by n - k + 1, and none is smaller
+    than those before it. At 5 % the chance of any false claim among all of them is at most 5 %."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
 
 
 def interquartile_mean(values: NDArray[Any], axis: int = -1) -> Any:

@@ -23,10 +23,11 @@ from omg.envs.foraging.env import ForagingEnv
 from omg.envs.goal_grid.env import GridEnv
 from omg.envs.particles.env import ParticleEnv
 from omg.envs.registry import make_batched
-from omg.evaluation.agent_runs import AgentRun, SeatedAgent, completed, slug
+from omg.evaluation.agent_runs import AgentRun, SeatedAgent, slug
 from omg.evaluation.crossplay import CPU
 from omg.evaluation.replay_boards import Playable, board_of
 from omg.opponents.pool import OpponentPool, PoolMember
+from omg.opponents.sides import completed
 from omg.runners.rollout import play_episodes
 from omg.storage.files import write_text, writing
 from omg.types import OmgError

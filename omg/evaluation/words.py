@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 # What the sides of a pool are called wherever people read of them.
-SIDES = {"train": "seen", "heldout": "unseen"}
+SIDES = {"train": "seen", "validation": "validation", "heldout": "unseen"}
 _SPOKEN = {"return": "team return", "discounted_return": "own discounted return"}
 
 PERMUTATION = (

@@ -68,6 +68,8 @@ def _check_effect(config: Config) -> None:
     """Options that the rest of the configuration leaves without effect."""
     if config.load_step and not config.checkpoint_path:
         raise _no_effect(config, "load_step", "says which step of checkpoint_path is loaded")
+    if config.opponent_members and not config.opponent_pool:
+        raise _no_effect(config, "opponent_members", "names members of opponent_pool")
     if config.mongo_url and not config.use_sacred:
         raise _no_effect(config, "mongo_url", "is where Sacred records to, and use_sacred=false")
     check_trackers(config)

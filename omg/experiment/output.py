@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import textwrap
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -122,6 +123,12 @@ BAR = 10  # columns of the live line's bar
 TIME = 8  # and of the time that is left, -:--:--
 
 
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines that fit; words stay whole, so that paths and commands can be copied."""
+    lines = textwrap.wrap(text, max(20, width), break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
+
+
 class RunConsole:
     """Header, progress and closing lines of a run."""
 
@@ -138,8 +145,11 @@ class RunConsole:
         self.console.print(title, style="bold")
         width = max(map(len, rows))
         for name, value in rows.items():
-            line = Text.assemble("  ", (f"{name:<{width}}", "dim"), f"  {value}")
-            self.console.print(line, soft_wrap=True)  # so that paths can be copied whole
+            first, *more = wrapped(value, self.console.width - width - 4)
+            line = Text.assemble("  ", (f"{name:<{width}}", "dim"), f"  {first}")
+            self.console.print(line, soft_wrap=True)
+            for rest in more:
+                self.console.print(" " * (width + 4) + rest, soft_wrap=True)
 
     def start(self, env_steps: int) -> None:
         self._start_step = self._last_print = env_steps
@@ -191,7 +201,8 @@ class RunConsole:
         return "  ".join(shown)
 
     def say(self, text: str, *, style: str | None = None) -> None:
-        self.console.print(text, style=style, soft_wrap=True)
+        for line in wrapped(text, self.console.width):
+            self.console.print(line, style=style, soft_wrap=True)
 
     def stop(self) -> None:
         if self._live is not None:

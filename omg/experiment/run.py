@@ -127,7 +127,7 @@ class Run:
         tester = make_rollout(
             config,
             env=test_env,
-            mac=mac.recording(),
+            mac=mac.testing(),
             stream="test",
             device=device,
             greedy=config.test_greedy,

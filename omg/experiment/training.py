@@ -222,15 +222,12 @@ class TrainingLoop:
 
     def _test(self) -> None:
         parts, counters = self.parts, self.counters
-        result = run_test(
-            parts.tester,
-            parts.config.test_nepisode,
-            round_number=counters.tests,
-            env_steps=counters.env_steps,
-        )
+        values = self._tested("test_")
+        if parts.config.test_both and not parts.config.test_greedy:
+            with parts.tester.acting_greedily():
+                values = {**self._tested("test_greedy_"), **values}
         counters.tests += 1
         counters.last_test = counters.env_steps
-        values = result.metrics()
         self.logger.log(values, counters.env_steps)
         score = values.get("test_own_return_mean", values["test_return_mean"])
         if score > counters.best_return:
@@ -238,6 +235,16 @@ class TrainingLoop:
             counters.best_step = counters.env_steps
             if parts.config.save_model:
                 self._save("best")
+
+    def _tested(self, prefix: str) -> dict[str, float]:
+        counters = self.counters
+        result = run_test(
+            self.parts.tester,
+            self.parts.config.test_nepisode,
+            round_number=counters.tests,
+            env_steps=counters.env_steps,
+        )
+        return result.metrics(prefix)
 
     def _examined(self) -> EpisodeBatch | None:
         """Episodes to examine the finished learner with; drawn beside the run's own stream."""

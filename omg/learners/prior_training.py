@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.storage.models import check_meta, load_networks
 from omg.types import EnvSpec, OmgError
 
+log = logging.getLogger("omg.learners")
+
 # In metrics and meta.json: how well a prior decodes the others, by the name of the measure.
 MEASURES = {"cells": "prior_accuracy", "variance": "prior_explained"}
 FILE = "vae.th"
@@ -29,6 +32,7 @@ DECODES = {
     "cells": "decodes only {:.1%} of the others' places",
     "variance": "explains only {:.1%} of how the others' features vary",
 }
+REMARKED = 0.5  # a prior that decodes less is spoken of
 
 
 def check_accuracy(
@@ -136,8 +140,16 @@ class PriorTraining:
         return {name: float(share) for name, share in self.measured(*self._encoded(played)).items()}
 
     def verdict(self, found: Mapping[str, float]) -> None:
-        """Refuse a prior that forgot what it should encode."""
-        check_accuracy(found, self._config)
+        """Refuse a prior that forgot what it should encode; where none is, remark on it."""
+        config = self._config
+        check_accuracy(found, config)
+        share = float(found[MEASURES[config.prior_measure]])
+        if share < REMARKED:
+            log.warning(
+                "The prior %s: its subgoals hardly tell states apart. prior_kl_weight=%g does that "
+                "on scaled features; 0.0001 keeps them apart.",
+                *(DECODES[config.prior_measure].format(share), config.prior_kl_weight),
+            )
 
     def networks(self) -> Mapping[str, nn.Module]:
         """The prior only."""

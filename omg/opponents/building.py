@@ -16,6 +16,7 @@ from omg.modules.agents.stacked import can_be_stacked
 from omg.opponents.lineups import EveryoneLearns, LineUp, OneLearns, PoolDraw, RoleLearns, Shift
 from omg.opponents.players import PlayerGroup, Players, ScriptGroup, SingleGroup, StackedGroup
 from omg.opponents.pool import OpponentPool, PoolMember
+from omg.opponents.sides import members_of_tests, training_members
 from omg.policies.inputs import InputSettings
 from omg.policies.policy import Policy, build_model
 from omg.storage.models import (
@@ -42,9 +43,7 @@ def team_lineup(config: Config, spec: EnvSpec, device: torch.device) -> LineUp:
     if config.multi_algs or not config.opponent_pool:
         raise _needs_pool(config)
     role = learning_role(config, spec)
-    players, members = _pool_players(config, spec, device, _training_pool(config))
-    draw = PoolDraw(members, spec.roles, config.lineup_mode)
-    return RoleLearns(spec, role, players=players, draw=draw)
+    return _role_lineup(config, spec, device, training_members(config, spec), role)
 
 
 def agent_lineup(
@@ -60,10 +59,37 @@ def agent_lineup(
     if config.multi_algs:
         return _team_string_lineup(config, spec, device, gathering=gathering)
     if config.opponent_pool:
-        return pool_lineup(config, spec, device, _training_pool(config), gathering=gathering)
+        return pool_lineup(
+            config, spec, device, training_members(config, spec), gathering=gathering
+        )
     if config.learning_role:
         raise _needs_pool(config)
     return EveryoneLearns(spec)
+
+
+def lineup_of_tests(
+    config: Config, spec: EnvSpec, device: torch.device, *, whole: bool
+) -> LineUp | None:
+    """The line-up of a run's tests, where the pool has a validation side; `whole`: all seats of the
+    learning role are taken. None: tests are played with those of training."""
+    found = members_of_tests(config, spec)
+    if found is None:
+        return None
+    if whole:
+        return _role_lineup(config, spec, device, found, learning_role(config, spec))
+    return pool_lineup(config, spec, device, found)
+
+
+def _role_lineup(
+    config: Config,
+    spec: EnvSpec,
+    device: torch.device,
+    pool: tuple[OpponentPool, Sequence[PoolMember]],
+    role: str,
+) -> RoleLearns:
+    players, members = _pool_players(config, spec, device, pool)
+    draw = PoolDraw(members, spec.roles, config.lineup_mode)
+    return RoleLearns(spec, role, players=players, draw=draw)
 
 
 def _needs_pool(config: Config) -> OmgError:
@@ -92,11 +118,6 @@ def _shift(config: Config) -> Shift:
 
 
 # --- pools ---------------------------------------------------------------------------------------
-
-
-def _training_pool(config: Config) -> tuple[OpponentPool, Sequence[PoolMember]]:
-    pool = OpponentPool.open(user_path(config.opponent_pool))
-    return pool, pool.members(split="train")
 
 
 def pool_lineup(

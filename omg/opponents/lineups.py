@@ -60,17 +60,32 @@ def draw_lineups(
     return cast(IntArray, order[group_starts[group_E][:, None] + picks])
 
 
-def draw_heldout(algorithms: Mapping[str, str], fraction: float, *, seed: int) -> set[str]:
-    """The units (runs or members, with their algorithm) to hold out: about `fraction` of all,
-    and of each algorithm with two or more units at least one on either side."""
+def part_of(fraction: float, everyone: int, left: int, side: str) -> float:
+    """A fraction of all units as one of those that are left."""
     if not 0 <= fraction <= 1:
-        raise OmgError(f"heldout={fraction:g} is not a fraction between 0 and 1.")
+        raise OmgError(f"{side}={fraction:g} is not a fraction between 0 and 1.")
+    if fraction * everyone > left:
+        raise OmgError(
+            f"{side}={fraction:g} asks for more than the {left} of {everyone} that are not held "
+            "out. Lower one of the two fractions."
+        )
+    return fraction * everyone / left if left else 0.0
+
+
+def draw_heldout(
+    algorithms: Mapping[str, str], fraction: float, *, seed: int, side: str = "heldout"
+) -> set[str]:
+    """The units (runs or members, with their algorithm) to hold out, or to put on another side:
+    about `fraction` of all, and of each algorithm with two or more units at least one there and
+    one elsewhere."""
+    if not 0 <= fraction <= 1:
+        raise OmgError(f"{side}={fraction:g} is not a fraction between 0 and 1.")
     if fraction in (0, 1):
         return set(algorithms) if fraction else set()
     units: dict[str, list[str]] = {}
     for unit in sorted(algorithms):
         units.setdefault(algorithms[unit], []).append(unit)
-    rng = SeedTree(seed).numpy("pool.split")
+    rng = SeedTree(seed).numpy("pool.split" if side == "heldout" else f"pool.split.{side}")
     names = [str(name) for name in rng.permutation(sorted(units))]
     least = {name: int(len(units[name]) >= 2) for name in names}
     most = {name: max(1, len(units[name]) - 1) for name in names}

@@ -6,6 +6,7 @@ weights. Changes are made under a lock and appear in one go.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from omg.opponents.lineups import LineupMode, draw_heldout, draw_lineups
+from omg.opponents.lineups import LineupMode, draw_heldout, draw_lineups, part_of
 from omg.opponents.pool_members import (
     MANIFEST,
     WEIGHTS,
@@ -103,6 +104,14 @@ class OpponentPool:
         if split is not None:
             _check_split(split)
         return tuple(m for m in self._members if split is None or m.split == split)
+
+    def counted(self) -> str:
+        """How many members each side has, in words."""
+        said = {"train": "seen (to train with)", "validation": "validation (to tune by)"}
+        said["heldout"] = "unseen (held out)"
+        counts = Counter(m.split for m in self._members)
+        sides = [side for side in get_args(Split) if counts[side] or side != "validation"]
+        return ", ".join(f"{counts[side]} {said[side]}" for side in sides)
 
     def member(self, member_id: str) -> PoolMember:
         """The member of that id."""
@@ -202,25 +211,39 @@ class OpponentPool:
         self,
         heldout: float | Sequence[str],
         *,
+        validation: float | Sequence[str] = (),
         by: Literal["run", "member"] = "run",
         seed: int = 0,
     ) -> tuple[PoolMember, ...]:
-        """Assign every member to training or held-out: a fraction drawn by `seed`, or the named
-        runs and ids. By run, no run lies on both sides (an id stands for its run)."""
+        """Assign every member to a side: fractions of all, drawn by `seed`, or the named runs and
+        ids; the rest is trained with. By run, no run lies on two sides (an id stands for its
+        run). Which are held out does not depend on `validation`, if they are drawn."""
         if by not in ("run", "member"):
             raise OmgError(f"by={by} is not possible. Split by run or by member.")
 
         def assign(members: tuple[PoolMember, ...]) -> tuple[PoolMember, ...]:
             unit = {m.id: m.run if by == "run" else m.id for m in members}
-            if isinstance(heldout, (int, float)):
-                algorithms = {unit[m.id]: m.algorithm for m in members}
-                held = draw_heldout(algorithms, float(heldout), seed=seed)
-            else:
-                names = [heldout] if isinstance(heldout, str) else heldout
-                held = {unit[m.id] for m in _named(members, names, self.path)}
-            return tuple(
-                replace(m, split="heldout" if unit[m.id] in held else "train") for m in members
+            algorithms = {unit[m.id]: m.algorithm for m in members}
+            sides: dict[str, Split] = dict.fromkeys(algorithms, "train")
+            wanted: tuple[tuple[Split, float | Sequence[str]], ...] = (
+                ("heldout", heldout),
+                ("validation", validation),
             )
+            for side, asked in wanted:
+                left = {u: algorithms[u] for u, taken in sides.items() if taken == "train"}
+                if isinstance(asked, (int, float)):
+                    share = part_of(float(asked), len(algorithms), len(left), side)
+                    chosen = draw_heldout(left, share, seed=seed, side=side)
+                else:
+                    names = [asked] if isinstance(asked, str) else asked
+                    chosen = {unit[m.id] for m in _named(members, names, self.path)}
+                twice = sorted(chosen - set(left))
+                if twice:
+                    raise OmgError(
+                        f"'{twice[0]}' is held out and named for validation. Choose one."
+                    )
+                sides.update(dict.fromkeys(chosen, side))
+            return tuple(replace(m, split=sides[unit[m.id]]) for m in members)
 
         self._change(assign)
         return self._members
@@ -292,4 +315,4 @@ def _named(members: Sequence[PoolMember], names: Sequence[str], pool: Path) -> l
 
 def _check_split(split: str) -> None:
     if split not in get_args(Split):
-        raise OmgError(f"split={split} is not possible. Choose train or heldout.")
+        raise OmgError(f"split={split} is not possible. Choose train, validation or heldout.")

@@ -35,7 +35,8 @@ from omg.storage.models import (
 from omg.storage.sums import check_finite, check_sums, sha256_of, write_sums
 from omg.types import OmgError
 
-Split: TypeAlias = Literal["train", "heldout"]
+# Training draws from the first, tuning is judged by the second, results are told of the third.
+Split: TypeAlias = Literal["train", "validation", "heldout"]
 
 FORMAT = 1
 MANIFEST = "pool.json"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omg.config.loader import CONFIG_DIR, available, leaves, load_command_line, read_yaml
-from omg.evaluation.grouping import settings
+from omg.evaluation.grouping import of_any_seed, settings
 from omg.report.data import ReportData
 from omg.report.html import Child, Html, el, join, note, swatch, table
 from omg.report.runs import RunRecord
@@ -109,7 +109,11 @@ def _differs(shown: str, default: Any) -> bool:
 
 def values_of(runs: Sequence[RunRecord]) -> dict[str, str]:
     """Settings as text; one that varies between a method's seeds lists all its values."""
-    every = [settings(run.config) for run in runs]
+    every = [
+        {k: of_any_seed(v, run.seed) if isinstance(v, str) else v for k, v in found.items()}
+        for run in runs
+        for found in (settings(run.config),)
+    ]
     keys = dict.fromkeys(key for found in every for key in found)
     return {k: " or ".join(dict.fromkeys(_shown(found.get(k)) for found in every)) for k in keys}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from omg.evaluation.crossplay_table import Opponent
+from omg.evaluation.words import SIDES
 from omg.experiment.series import Curve
 from omg.report.data import ReportData
 from omg.report.html import Child, Html, el, figure, join, note, number, section, table
@@ -27,7 +28,8 @@ def opponents_section(data: ReportData) -> Html:
     sides = [f"{n} {side_name(s).lower()}"[: -1 if n == 1 else None] for s, n in counts.items()]
     caption = join(
         f"The pool: {' and '.join(sides)}. Seen: training drew from them; unseen: held out. "
-        "Listed by ",
+        + "Validation: tests and tuning are judged by them. " * ("validation" in counts)
+        + "Listed by ",
         el("code", "omg pool list"),
         ".",
         " The return is that of the test nearest to the step at which the checkpoint was saved."
@@ -42,8 +44,8 @@ def opponents_section(data: ReportData) -> Html:
 
 def _row(data: ReportData, member: Opponent, trained: bool) -> Sequence[Child]:
     seed = "–" if member.seed is None else str(member.seed)
-    side = "seen" if member.split == "train" else "unseen" if member.split == "heldout" else ""
-    row = [member.id, member.algorithm, seed, member.skill, side or member.split]
+    side = SIDES.get(member.split, member.split)
+    row = [member.id, member.algorithm, seed, member.skill, side]
     if trained:
         run = data.opponent_runs.get(member.run.rstrip("/").rpartition("/")[2])
         curve = run.curves.get("test_return_mean") if run else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from omg.evaluation.words import SIDES
 from omg.report.data import ReportData
 from omg.report.html import Child, Html, details, el, join, note, section
 from omg.report.methods import command_table, difference_table, shared_table
@@ -138,10 +139,10 @@ def _facts(data: ReportData) -> list[tuple[str, ...]]:
             ("Seeds per method", _seeds(data).removesuffix(" seeds").removesuffix(" seed"))
         )
         facts.append(("Steps per run", _steps(data).removesuffix(" steps"), _why_steps(data)))
-    for split, words in (("train", "Opponents, seen"), ("heldout", "Opponents, unseen")):
+    for split, words in SIDES.items():
         count = sum(o.split == split for o in data.opponents)
         if count:
-            facts.append((words, str(count)))
+            facts.append((f"Opponents, {words}", str(count)))
     if data.crossplay and data.crossplay.episodes:
         facts.append(("Episodes per cell", f"{data.crossplay.episodes:,}"))
     if data.agents:

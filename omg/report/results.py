@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from omg.evaluation.crossplay_table import Crossplay, Paired, Summary
 from omg.evaluation.words import FIXED, seed_notes
+from omg.report.budget import budget_words, steps_cell
+from omg.report.compared import compared_table
 from omg.report.data import ReportData
 from omg.report.evidence import permutation, profiles
 from omg.report.html import (
@@ -58,6 +60,7 @@ def _lineup(data: ReportData, crossplay: Crossplay, lineup: str) -> Html:
     paired = [row for row in crossplay.differences() if row.lineup == lineup]
     return join(
         verdict(data, paired, rows),
+        compared_table(data, crossplay, lineup),
         _summary_table(data, rows),
         _means(data, rows, lineup),
         _paired(data, paired, lineup),
@@ -80,12 +83,13 @@ def _summary_table(data: ReportData, rows: Sequence[Summary]) -> Html:
         el("th", describe(names[0]).title, scope="col", class_="num"),
         el("th", "IQM", scope="col", class_="num"),
         [el("th", describe(name).title, scope="col", class_="num") for name in names[1:]],
+        el("th", "Steps", scope="col", class_="num"),
     )
     bodies = []
     for split in splits_of(row.split for row in rows):
         methods = [m for m in data.methods if any((split, m, name) in found for name in names)]
         best = _best(found, split, methods, places)
-        lines = [el("tr", el("th", side_name(split), colspan=len(names) + 2, scope="rowgroup"))]
+        lines = [el("tr", el("th", side_name(split), colspan=len(names) + 3, scope="rowgroup"))]
         for method in methods:
             cells = []
             for position, name in enumerate(names):
@@ -95,6 +99,7 @@ def _summary_table(data: ReportData, rows: Sequence[Summary]) -> Html:
                 cells.append(_value_cell(row, places[name], title, strong=strong))
                 if position == 0:
                     cells.append(_value_cell(row, places[name], "IQM", iqm=True))
+            cells.append(steps_cell(data, method))
             lines.append(
                 el("tr", el("th", swatch(data.slot(method)), " ", method, scope="row"), cells)
             )
@@ -153,12 +158,7 @@ def _table_caption(data: ReportData, rows: Sequence[Summary], names: Sequence[st
         *_opponents_words(data),
         *explained(names),
     ]
-    if data.priors:
-        steps = max(run.env_steps for run in data.priors)
-        words.append(
-            "The seeds of a method share one prior: how much another prior would change is not "
-            f"in the intervals, and its steps (up to {steps:,}) are not among the steps per run."
-        )
+    words += budget_words(data)
     return join(" ".join(words), " Made by ", el("code", crossplay_command(data)), ".")
 
 
@@ -250,7 +250,7 @@ def _forest(data: ReportData, rows: Sequence[Paired], name: str) -> Html:
     if known:
         words.append(
             f"Mean and Welch's 95 % t interval over seeds. {clear} of {len(known)} intervals "
-            "exclude zero (bold); they are not corrected for comparing several."
+            "exclude zero (bold); uncorrected: see the comparisons."
         )
     if len(known) < len(rows):
         words.append("No interval where a method has fewer than three seeds.")

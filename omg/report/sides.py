@@ -1,4 +1,4 @@
-"""The sides of the pool: what they are called, and plots of both beside each other."""
+"""The sides of the pool: what they are called, and plots of them beside each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from omg.evaluation.metric_bounds import bounds
 from omg.report.html import Html, el, slug
 from omg.report.intervals import Interval, interval_plot
 
-SPLITS = (("train", "Seen opponents"), ("heldout", "Unseen opponents"))
+SPLITS = (
+    ("train", "Seen opponents"),
+    ("validation", "Validation opponents"),
+    ("heldout", "Unseen opponents"),
+)
 
 
 def side_name(split: str) -> str:

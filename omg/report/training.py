@@ -222,11 +222,16 @@ def _priors(data: ReportData) -> Html | None:
     return figure(join(key, el("div", charts, class_="multiples")), words)
 
 
+def mean_of(runs: Sequence[RunRecord], metric: str) -> float:
+    """What finished priors reach, the mean over their seeds."""
+    return sum(final_accuracy(run, metric) for run in runs) / len(runs)
+
+
 def _finished(groups: Mapping[str, Sequence[RunRecord]], measure: str) -> str:
     """What the finished priors reach that are judged by this measure."""
     metric = {"cells": "prior_accuracy", "variance": "prior_explained"}[measure]
     return ", ".join(
-        f"{name} {number(100 * final_accuracy(runs[0], metric), 1)} %"
+        f"{name} {number(100 * mean_of(runs, metric), 1)} %"
         for name, runs in groups.items()
         if metric in runs[0].curves and runs[0].config.get("prior_measure", "cells") == measure
     )

@@ -4,6 +4,7 @@ fixed number of episodes on copies of their own."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -180,6 +181,15 @@ class Rollout:
         self.dropped_last = 0  # episodes lost in the last step
         self.stepped_last = env.n_copies  # environment steps of the last step
         self.begin(0)
+
+    @contextmanager
+    def acting_greedily(self) -> Iterator[None]:
+        """While open, the best action is taken."""
+        before, self.greedy = self.greedy, True
+        try:
+            yield
+        finally:
+            self.greedy = before
 
     def begin(self, round_number: int, *, played: int = 0) -> None:
         """Start afresh in all copies; different numbers give different episodes. `played`: how

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 
 from omg.studies.process import Running
-from omg.studies.steps import STAGES, Plan, Step
+from omg.studies.steps import Plan, Step
 
 
 def duration(seconds: float) -> str:
@@ -58,9 +58,8 @@ class Display:
 
     def __enter__(self) -> Display:
         plan, at_once = self._plan, f"{self._jobs} run{'s'[: self._jobs != 1]} at a time"
-        self.say(
-            f"Pipeline {plan.name} on {plan.env_config}, {at_once}{self._where}, into {plan.out}"
-        )
+        title = plan.title or f"Pipeline {plan.name} on {plan.env_config}"
+        self.say(f"{title}, {at_once}{self._where}, into {plan.out}")
         if self.console.is_terminal:
             self._live = Live(console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
@@ -123,10 +122,8 @@ class Display:
         if self._live is None:
             return
         table = Table.grid(padding=(0, 2))
-        for stage in STAGES:
+        for stage in self._plan.stages():
             steps = self._plan.of_stage(stage)
-            if not steps:
-                continue
             done = sum(step.key in self._finished for step in steps)
             mine = [child for child in running if child.step.stage == stage]
             left = self._left(stage, running) if mine else None

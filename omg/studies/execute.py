@@ -331,5 +331,4 @@ def build_pool(step: Step, out: Path) -> str:
             runs = [out / run for run in entry["runs"]]
             pool.add_runs(runs, steps=entry["steps"], split=entry["split"])
     part.rename(step.output)
-    train, heldout = pool.members("train"), pool.members("heldout")
-    return f"{len(train)} seen (to train with), {len(heldout)} unseen (held out)"
+    return pool.counted()

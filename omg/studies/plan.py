@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from omg.config.arguments import parse_arguments
 from omg.config.loader import available, load_command_line
-from omg.config.schema import Config, mark_of, marked
+from omg.config.schema import Config, marked
 from omg.controllers import CONTROLLERS
 from omg.learners import LEARNERS
 from omg.modules.opponent_models import model_kind
@@ -23,11 +23,22 @@ from omg.studies.spec import (
     Method,
     OpponentRuns,
     PipelineSpec,
+    Side,
     find_pipeline,
     read_spec,
-    slug,
 )
-from omg.studies.steps import FREE, PLACES, Plan, Step, cpus_of, merged, settings_of, to_words
+from omg.studies.steps import (
+    FREE,
+    PLACES,
+    Plan,
+    Step,
+    cpus_of,
+    merged,
+    refuse_reserved,
+    settings_of,
+    to_words,
+)
+from omg.studies.teams import benchmark_plan, read_benchmark
 from omg.types import OmgError, user_path
 
 
@@ -53,6 +64,12 @@ def plan_of(
             f"{', '.join(available(KIND))}."
         )
     path, shown = find_pipeline(pipeline or env_config)
+    benchmark = read_benchmark(path, shown)
+    if benchmark is not None:
+        if env_config:
+            raise OmgError(f"{shown} names the environments of its tasks. Leave --env-config out.")
+        folder = user_path(out or f"results/{path.stem}")
+        return benchmark_plan(benchmark, name=path.stem, shown=shown, out=folder, words=words)
     spec = read_spec(path, shown)
     env = env_config or spec.env_config
     if not env:
@@ -90,7 +107,7 @@ class _Planner:
         self._source, self._spec, self._out = source, source.spec, source.out
         self._pool = source.out / "pool"
         self._given = settings_of(parse_arguments(source.words))
-        _refuse_reserved(self._given, "the command line")
+        refuse_reserved(self._given, "the command line")
         self._priors: dict[str, Config] = {}
         self._loaded: dict[tuple[str, ...], Config] = {}
 
@@ -117,23 +134,24 @@ class _Planner:
             where = f"priors.{name}"
             if "learner" in prior.settings:
                 raise self._error(where, "'learner' is am_learner in every prior. Leave it out.")
-            step, config = self._train(
-                f"priors/{slug(name)}",
-                where,
-                config=prior.config,
-                settings=(prior.settings,),
-                seed=prior.seed,
-                fixed={"learner": "am_learner"},
-                places={"opponent_pool": str(self._pool)},
-                needs=("pool",),
-            )
-            try:
-                LEARNERS[config.learner].check(config)
-            except OmgError:
-                told = f"{prior.config} has no opponent model to pre-train."
-                raise self._error(where, told) from None
-            self._priors[name] = config
-            steps.append(step)
+            for run, seed in self._spec.prior_runs(name).items():
+                step, config = self._train(
+                    f"priors/{run}",
+                    where,
+                    config=prior.config,
+                    settings=(prior.settings,),
+                    seed=seed,
+                    fixed={"learner": "am_learner"},
+                    places={"opponent_pool": str(self._pool)},
+                    needs=("pool",),
+                )
+                try:
+                    LEARNERS[config.learner].check(config)
+                except OmgError:
+                    told = f"{prior.config} has no opponent model to pre-train."
+                    raise self._error(where, told) from None
+                self._priors[name] = config
+                steps.append(step)
         return steps
 
     def agents(self) -> list[Step]:
@@ -141,11 +159,8 @@ class _Planner:
         steps: list[Step] = []
         for number, method in enumerate(agents.methods):
             where = f"agents.methods[{number}] ({method.name})"
-            places, needs = {"opponent_pool": str(self._pool)}, ["pool"]
-            if method.prior is not None:
-                needs.append(f"priors/{slug(method.prior)}")
-                places["init_param_path"] = str(self._out / needs[-1])
             for seed in method.seeds or agents.seeds:
+                places, needs = self._beginning(method, seed)
                 step, config = self._train(
                     f"agents/{method.run_name(seed)}",
                     where,
@@ -160,6 +175,14 @@ class _Planner:
                 steps.append(step)
         return steps
 
+    def _beginning(self, method: Method, seed: int) -> tuple[dict[str, str], list[str]]:
+        """Where the pool and the prior of an agent lie, and the steps that make them."""
+        places, needs = {"opponent_pool": str(self._pool)}, ["pool"]
+        if method.prior is not None:
+            needs.append(f"priors/{self._spec.prior_run(method.prior, seed)}")
+            places["init_param_path"] = str(self._out / needs[-1])
+        return places, needs
+
     def _train(
         self,
         key: str,
@@ -173,7 +196,7 @@ class _Planner:
         needs: Sequence[str] = (),
     ) -> tuple[Step, Config]:
         for name, layer in (("common", self._spec.common), *((where, s) for s in settings)):
-            _refuse_reserved(layer, f"{self._source.shown}: {name}")
+            refuse_reserved(layer, f"{self._source.shown}: {name}")
         both = merged(self._spec.common, *settings, self._given)
         named = [f"--config={config}", f"--env-config={self._source.env_config}"]
         own = (*named, *to_words(both), *to_words(fixed or {}))
@@ -252,8 +275,8 @@ class _Planner:
         """Runs first, in the file's order, then scripts."""
         members: list[dict[str, Any]] = []
         for entry in self._spec.opponents.runs:
-            for split in ("train", "heldout"):
-                seeds = [s for s in entry.seeds if (s in entry.heldout_seeds) == (split != "train")]
+            for split in get_args(Side):
+                seeds = [seed for seed in entry.seeds if entry.side(seed) == split]
                 runs = [f"opponents/{entry.run_name(seed)}" for seed in seeds]
                 if runs:
                     members.append({"runs": runs, "steps": list(entry.steps), "split": split})
@@ -316,8 +339,8 @@ class _Planner:
             needs=("pool", *(step.key for step in agents)),
             output=self._out / "crossplay.json",
             leaves=(
-                *("crossplay.csv", "summary.csv", "paired.csv", "profiles.csv", "rliable.json"),
-                *("crossplay*.png", "replays"),
+                *("crossplay.csv", "summary.csv", "paired.csv", "comparisons.csv", "profiles.csv"),
+                *("steps.csv", "rliable.json", "crossplay*.png", "replays"),
             ),
         )
 
@@ -340,12 +363,6 @@ def _same_prior(trained: Config, config: Config) -> bool:
     return all(issubclass(model_kind(each), SubgoalModel) for each in (trained, config)) and all(
         getattr(trained, key) == getattr(config, key) for key in keys
     )
-
-
-def _refuse_reserved(settings: Mapping[str, Any], where: str) -> None:
-    for key in Config.model_fields.keys() & settings.keys():
-        if advice := mark_of(key).study:
-            raise OmgError(f"{where}: '{key}' is set by the pipeline. {advice}.")
 
 
 def saved_models(config: Config) -> int:

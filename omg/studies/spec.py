@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
@@ -17,6 +17,7 @@ from omg.registry import nearest
 from omg.types import OmgError, user_path
 
 KIND = "pipelines"
+S = TypeVar("S", bound=Section)
 
 
 def _empty(kind: type) -> BeforeValidator:
@@ -27,7 +28,7 @@ def _empty(kind: type) -> BeforeValidator:
 Name = Annotated[str, Field(min_length=1)]
 Settings = Annotated[dict[str, Any], _empty(dict)]
 Seeds = Annotated[tuple[Steps, ...], Field(min_length=1)]
-Side = Literal["train", "heldout"]
+Side = Literal["train", "validation", "heldout"]
 
 
 def slug(name: str) -> str:
@@ -42,6 +43,7 @@ class OpponentRuns(Section):
     name: str = ""  # begins the folders' names; empty: the configuration's
     seeds: Seeds
     heldout_seeds: Annotated[tuple[Steps, ...], _empty(tuple)] = ()
+    validation_seeds: Annotated[tuple[Steps, ...], _empty(tuple)] = ()
     steps: Annotated[tuple[Literal["early", "middle", "final"], ...], Field(min_length=1)] = (
         "final",
     )
@@ -54,13 +56,23 @@ class OpponentRuns(Section):
     def run_name(self, seed: int) -> str:
         return f"{self.folder}-s{seed}"
 
+    def side(self, seed: int) -> Side:
+        """The side of the pool that a seed's checkpoints join."""
+        if seed in self.heldout_seeds:
+            return "heldout"
+        return "validation" if seed in self.validation_seeds else "train"
+
     @model_validator(mode="after")
     def _consistent(self) -> OpponentRuns:
-        _all_different("seeds", self.seeds)
-        _all_different("steps", self.steps)
-        for seed in self.heldout_seeds:
-            if seed not in self.seeds:
-                raise ValueError(f"heldout_seeds has {seed}, which is not among the seeds")
+        all_different("seeds", self.seeds)
+        all_different("steps", self.steps)
+        for key in ("heldout_seeds", "validation_seeds"):
+            for seed in getattr(self, key):
+                if seed not in self.seeds:
+                    raise ValueError(f"{key} has {seed}, which is not among the seeds")
+        for seed in self.validation_seeds:
+            if seed in self.heldout_seeds:
+                raise ValueError(f"seed {seed} is in heldout_seeds and in validation_seeds")
         return self
 
 
@@ -79,20 +91,24 @@ class Opponents(Section):
 
     def sides(self) -> set[str]:
         """The sides of the pool that have a member."""
-        runs = {
-            "heldout" if seed in entry.heldout_seeds else "train"
-            for entry in self.runs
-            for seed in entry.seeds
-        }
+        runs = {entry.side(seed) for entry in self.runs for seed in entry.seeds}
         return runs | {script.split for script in self.scripts}
 
 
 class Prior(Section):
-    """A pre-trained prior (`learner=am_learner`), shared by all seeds of the methods naming it."""
+    """A pre-trained prior (`learner=am_learner`) of the methods naming it: one for every seed of
+    theirs, or one that all seeds share (`seed`), as files without `per_seed` mean it."""
 
     config: Name
+    per_seed: bool = False
     seed: Steps = 1
     settings: Settings = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Prior:
+        if self.per_seed and "seed" in self.model_fields_set:
+            raise ValueError("seed is that of a shared prior, and per_seed is true; leave one out")
+        return self
 
 
 class Method(Section):
@@ -118,7 +134,7 @@ class CrossplaySpec(Section):
     """What `omg crossplay` is asked for."""
 
     episodes: Count = 100
-    split: Literal["train", "heldout", "both"] = "both"
+    split: Literal["train", "validation", "heldout", "both", "all"] = "both"
     finetune_episodes: Steps = 0
     metric: Name = "own_return"
     baseline: str | None = None
@@ -126,6 +142,9 @@ class CrossplaySpec(Section):
     sample: bool = False  # agents explore or sample instead of the best action
     permute: bool = False  # also play with what was inferred in other episodes
 
+
+# What `split` may be where it includes a side.
+SPLITS_WITH = {"heldout": ("heldout", "both", "all"), "validation": ("validation", "all")}
 
 # The settings of a pool's step beside its members.
 POOL_DEFAULTS = {"env": "foraging"}
@@ -146,12 +165,12 @@ class PipelineSpec(Section):
     def _consistent(self) -> PipelineSpec:
         agents, methods = self.agents, self.agents.methods
         for seeds in (agents.seeds, *(method.seeds or () for method in agents.methods)):
-            _all_different("agents.seeds", seeds)
-        _all_different("the folders of agents.methods", [slug(m.name) for m in methods])
-        _all_different("the folders of priors", [slug(name) for name in self.priors])
+            all_different("agents.seeds", seeds)
+        all_different("the folders of agents.methods", [slug(m.name) for m in methods])
+        all_different("the folders of priors", [n for p in self.priors for n in self.prior_runs(p)])
         runs = [entry.run_name(seed) for entry in self.opponents.runs for seed in entry.seeds]
-        _all_different("the folders of opponents.runs (give one entry a 'name')", runs)
-        _all_different("opponents.scripts", [(s.name, s.noise) for s in self.opponents.scripts])
+        all_different("the folders of opponents.runs (give one entry a 'name')", runs)
+        all_different("opponents.scripts", [(s.name, s.noise) for s in self.opponents.scripts])
         for name in [*self.priors, *(m.name for m in methods)]:
             if not slug(name):
                 raise ValueError(f"'{name}' has no letters or digits to name a folder by")
@@ -164,6 +183,19 @@ class PipelineSpec(Section):
         self._check_sides()
         return self
 
+    def prior_runs(self, name: str) -> dict[str, int]:
+        """The runs that train a prior, with their seeds."""
+        prior = self.priors[name]
+        if not prior.per_seed:
+            return {slug(name): prior.seed}
+        users = [method for method in self.agents.methods if method.prior == name]
+        seeds = [seed for m in users for seed in m.seeds or self.agents.seeds]
+        return {f"{slug(name)}-s{seed}": seed for seed in seeds or self.agents.seeds}
+
+    def prior_run(self, name: str, seed: int) -> str:
+        """The run whose prior an agent of that seed begins with."""
+        return f"{slug(name)}-s{seed}" if self.priors[name].per_seed else slug(name)
+
     def _check_sides(self) -> None:
         sides, crossplay = self.opponents.sides(), self.crossplay
         if "train" not in sides:
@@ -172,11 +204,12 @@ class PipelineSpec(Section):
             if self.report:
                 raise ValueError("report shows the cross-play; add crossplay, or set report: false")
             return
-        if crossplay.split != "train" and "heldout" not in sides:
-            raise ValueError(
-                f"crossplay.split={crossplay.split} needs held-out opponents; add heldout_seeds, "
-                "or a script with split: heldout"
-            )
+        for side, told in (("heldout", "held-out"), ("validation", "validation")):
+            if crossplay.split in SPLITS_WITH[side] and side not in sides:
+                raise ValueError(
+                    f"crossplay.split={crossplay.split} needs {told} opponents; add {side}_seeds, "
+                    f"or a script with split: {side}"
+                )
         names = [method.name for method in self.agents.methods]
         if crossplay.baseline is not None and crossplay.baseline not in names:
             raise ValueError(
@@ -185,7 +218,8 @@ class PipelineSpec(Section):
             )
 
 
-def _all_different(what: str, values: Iterable[Any]) -> None:
+def all_different(what: str, values: Iterable[Any]) -> None:
+    """Refuse values that stand there twice."""
     for value, count in Counter(values).items():
         if count > 1:
             raise ValueError(f"{what}: {value} stands there {count} times; once is enough")
@@ -210,20 +244,25 @@ def find_pipeline(name: str) -> tuple[Path, str]:
 
 def read_spec(path: Path, shown: str) -> PipelineSpec:
     """Read and check a pipeline's file; what is wrong is said with its key."""
+    return validated(PipelineSpec, read_yaml(path, shown), shown)
+
+
+def validated(kind: type[S], content: Any, shown: str) -> S:
+    """A file's content, checked."""
     try:
-        return PipelineSpec.model_validate(read_yaml(path, shown))
+        return kind.model_validate(content)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        sentences = dict.fromkeys(_sentence(problem, shown) for problem in problems)
+        sentences = dict.fromkeys(_sentence(problem, shown, kind) for problem in problems)
         raise OmgError("\n".join(sentences)) from error
 
 
-def _sentence(problem: Any, shown: str) -> str:
+def _sentence(problem: Any, shown: str, kind: type[Section]) -> str:
     location: tuple[int | str, ...] = problem["loc"]
     path = _dotted(location)
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
     if problem["type"] == "extra_forbidden":
-        known = _keys_at(location[:-1])
+        known = _keys_at(location[:-1], kind)
         hint = nearest(str(location[-1]), known) or f". Possible here: {', '.join(known)}."
         return f"{shown}: unknown key '{path}'{hint}"
     if problem["type"] == "missing":
@@ -238,9 +277,8 @@ def _dotted(location: Sequence[int | str]) -> str:
     return text.removeprefix(".")
 
 
-def _keys_at(location: Sequence[int | str]) -> list[str]:
+def _keys_at(location: Sequence[int | str], kind: Any) -> list[str]:
     """The keys that are possible in a part of the file."""
-    kind: Any = PipelineSpec
     for part in location:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             kind = kind.model_fields[str(part)].annotation

@@ -13,10 +13,9 @@ from typing import Any, Literal
 
 from omg.config.arguments import Arguments, parse_value
 from omg.config.loader import masked, read_yaml
-from omg.config.schema import ALIASES, Config, marked
+from omg.config.schema import ALIASES, Config, mark_of, marked
 from omg.studies.spec import PipelineSpec
-
-STAGES = ("opponents", "pool", "priors", "agents", "crossplay", "report")
+from omg.types import OmgError
 
 # What may differ between two calls: it changes what is shown and recorded, not the result.
 FREE = marked(result=False)
@@ -56,8 +55,13 @@ class Plan:
     name: str
     env_config: str
     out: Path
-    spec: PipelineSpec
     steps: tuple[Step, ...]
+    spec: PipelineSpec | None = None  # of a study's file
+    title: str = ""
+
+    def stages(self) -> list[str]:
+        """Their stages, in order."""
+        return list(dict.fromkeys(step.stage for step in self.steps))
 
     def of_stage(self, stage: str) -> list[Step]:
         return [step for step in self.steps if step.stage == stage]
@@ -131,3 +135,10 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value if parse_value(value.strip()) == value else repr(value)
     return repr(value)
+
+
+def refuse_reserved(settings: Mapping[str, Any], where: str) -> None:
+    """Refuse settings that a study makes itself."""
+    for key in Config.model_fields.keys() & settings.keys():
+        if advice := mark_of(key).study:
+            raise OmgError(f"{where}: '{key}' is set by the pipeline. {advice}.")

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
+from omg.evaluation.comparisons import COLUMNS, HOLM, comparison_rows, primary_metric
 from omg.evaluation.crossplay_table import Crossplay
 from omg.evaluation.words import PERMUTATION, SIDES, seed_notes, spoken, value_words
 from omg.report.formats import read_crossplay
@@ -17,6 +18,9 @@ from omg.studies.steps import Plan
 
 def print_result(plan: Plan) -> None:
     """The result tables, and where everything lies."""
+    if plan.spec is None:
+        print(f"The table is {plan.out / 'benchmark.csv'}; to see it: omg benchmark {plan.out}")
+        return
     if plan.spec.crossplay is not None:
         told = os.environ.get("COLUMNS", "")
         piped = int(told) if told.isdecimal() and int(told) > 0 else 80
@@ -24,14 +28,38 @@ def print_result(plan: Plan) -> None:
         console = Console(width=width, markup=False, emoji=False, highlight=False)
         found = read_crossplay(plan.out / "crossplay.json")
         console.print(summary_table(found, plan.spec.crossplay.metric))
+        compared = comparison_rows(found)
+        if compared:
+            title = f"{spoken(primary_metric(found))} (primary metric), comparisons"
+            table = Table(*COLUMNS, title=title, title_justify="left")
+            for row in compared:
+                table.add_row(*row)
+            console.print(table)
+            print(HOLM)
         if found.permutations():
             console.print(permutation_table(found))
             print(PERMUTATION)
+        for line in steps_lines(found):
+            print(line)
         for note in seed_notes([len(ids) for ids in found.methods().values()]):
             print(note)
     if plan.spec.report:
         print(f"The report is {plan.out / 'report.html'}")
     print(f"Everything is in {plan.out}")
+
+
+def steps_lines(found: Crossplay) -> list[str]:
+    """The steps of the methods that began with a prior, its own included."""
+    most: dict[str, tuple[int, int]] = {}
+    for agent in found.agents:
+        if agent.prior_steps and agent.total_steps:
+            most[agent.method] = max(
+                most.get(agent.method, (0, 0)), (agent.total_steps, agent.prior_steps)
+            )
+    return [
+        f"{method}: {total:,} steps per agent, of which its prior took {prior:,}"
+        for method, (total, prior) in most.items()
+    ]
 
 
 def summary_table(found: Crossplay, metric: str) -> Table:

@@ -68,6 +68,7 @@ def test_lines_of_a_table_in_a_pipe_do_not_end_in_spaces(
     [
         *(["algorithms"], ["envs", "list"], ["config", "list"], ["doctor"]),
         *(["envs", "info", "foraging"], ["config", "show", "--config=qmix"]),
+        *(["--help"], ["sweep", "--help"], ["train", "--help"], ["pool", "--help"]),
     ],
 )
 def test_what_commands_print_fits_80_columns_also_in_a_pipe(
@@ -116,3 +117,19 @@ def test_names_of_other_frameworks_are_answered_with_ours() -> None:
     ):
         with pytest.raises(OmgError, match=rf"'{wrong}'.*did you mean '{right}'"):
             load_command_line(["--config=qmix", f"--{wrong}=1"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("n_agents", "The environment says how many agents there are"),
+        ("time_limit", r"env_args\.max_episode_steps"),
+        ("map_name", r"env_args\.map_name="),
+        ("target_update_interval_or_tau", r"target_update_interval .*target_update_tau"),
+        ("standardise_rewards", "standardise_values"),
+    ],
+)
+def test_what_no_key_sets_is_answered_with_what_to_do(wrong: str, told: str) -> None:
+    assert wrong not in {*Config.model_fields, *OURS}
+    with pytest.raises(OmgError, match=f"'{wrong}' .*is no key here.*{told}"):
+        load_command_line(["--config=qmix", "--env-config=foraging", f"--{wrong}=1"])

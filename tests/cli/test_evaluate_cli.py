@@ -191,11 +191,25 @@ def test_a_wrong_command_is_one_sentence(
     assert not Path("crossplay", "crossplay.json").exists()
 
 
-def test_an_unknown_metric_is_refused_when_the_numbers_are_written(
+def test_an_unknown_metric_is_refused_before_anything_is_played(
     study: Path, tmp_path: Path
 ) -> None:
-    words = ["crossplay", study / "naive-s1", "--episodes=1", "--metric=retrun"]
+    words = ["crossplay", study / "naive-s1", "--episodes=1000000", "--metric=retrun"]
     line = refused(*words, f"--out={tmp_path}")
-    assert "no metric 'retrun'" in line
+    assert "no metric 'retrun', did you mean 'return'?" in line
     assert "own_return, discounted_return, return" in line
-    assert (tmp_path / "crossplay.json").is_file()
+    assert not (tmp_path / "crossplay.json").exists()
+
+
+def test_a_metric_that_only_one_model_tells_can_be_asked_for(study: Path, tmp_path: Path) -> None:
+    agents = [study / name for name in ("naive-s1", "omg-s1")]
+    words = ["--episodes=2", "--metric=hit_ratio", f"--out={tmp_path}"]
+    assert "hit ratio, mean" in done("crossplay", *agents, *words)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "crossplay"])
+def test_a_seed_below_zero_is_refused_in_a_sentence(
+    study: Path, tmp_path: Path, command: str
+) -> None:
+    line = refused(command, study / "naive-s1", "--seed=-1", f"--out={tmp_path}")
+    assert line == "omg: seed=-1 is not possible. Use 0 or more."

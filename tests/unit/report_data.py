@@ -77,6 +77,8 @@ def config_of(method: str, seed: int, **more: Any) -> dict[str, Any]:
     words = [f"--config={alg}", "--env-config=foraging", f"--seed={seed}"]
     config = load_command_line(words).config.as_dict()
     config |= {"label": method, "am_model": MODELS.get(method, "none_am"), "t_max": 500_000}
+    if method.startswith("OMG"):
+        config["init_param_path"] = "priors/prior"
     if method == "OMG tuned":
         config |= {"subgoal_dim": 16, "am_kl_weight": 0.1, "subgoal_feature": "decoded"}
     return json.loads(json.dumps(config)) | more

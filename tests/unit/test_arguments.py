@@ -189,6 +189,8 @@ def test_the_same_configuration_may_be_named_twice_but_not_two() -> None:
         (["t_max=5"], r"'t_max=5' stands alone\. Write '--t_max=5' or 'with t_max=5'"),
         (["qmix"], r"'qmix' is not understood\. Write --config=<alg>"),
         (["print_confg"], r"not understood, did you mean 'print_config'\? Write --config=<alg>"),
+        (["--config", "iql", "foo"], r"'foo' is not understood\. Write --config=<alg>"),
+        (["--t_max", "5"], r"'--t_max 5': a value follows '='\. Write --t_max=5\."),
         (["-x"], r"'-x' is not understood"),
         (["--"], r"'--' is not understood"),
         (["--=5"], r"'--=5' has no key"),

@@ -477,7 +477,7 @@ def test_losses_and_gradients_equal_a_slow_reference(
 ) -> None:
     config, mac, learner = make(
         *(*EXACT, "--critic_lr=1e-12", f"--common_reward={common}", "--rnn_hidden_dim=16"),
-        f"--mask_before_softmax={first}",
+        *(f"--mask_before_softmax={first}", "--critic_train_mode=batch"),
     )
     with torch.no_grad():
         for parameter in learner._target_critic.parameters():

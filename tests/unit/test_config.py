@@ -473,3 +473,24 @@ def test_marks_say_what_a_continuation_and_a_study_may_change() -> None:
         "keep_models",
     }
     assert not marked(weights=True) & marked(resume=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "env", "literal"),
+    [
+        ("d3qn_omg", "foraging", {"epsilon_start": 0.5, "epsilon_finish": 0.05, "lr": 0.005}),
+        ("d3qn_omg", "foraging", {"epsilon_anneal_time": 4500, "target_update_interval": 100}),
+        ("d3qn_omg", "foraging", {"subgoal_horizon": 5, "am_lr": 0.001, "am_kl_weight": 0.001}),
+        ("ppo_omg", "predator_prey", {"gamma": 0.99, "gae_lambda": 0.99, "eps_clip": 0.115}),
+        ("ppo_omg", "predator_prey", {"ppo_epochs": 10, "lr": 0.0005, "grad_norm_clip": 0.5}),
+        ("ppo_omg", "predator_prey", {"subgoal_horizon": 5, "prior_kl_weight": 1.0}),
+        ("iql_omg", "sc2", {"subgoal_horizon": 10, "rnn_hidden_dim": 64, "lr": 0.0005}),
+        ("iql_omg", "battle", {"subgoal_horizon": 10, "target_update_interval": 200}),
+        ("iql_omg", "battle", {"epsilon_start": 1.0, "epsilon_anneal_time": 50000}),
+    ],
+)
+def test_the_papers_presets_have_its_numbers(
+    config: str, env: str, literal: dict[str, float]
+) -> None:
+    found = load_command_line([f"--config={config}", f"--env-config={env}"]).config
+    assert {key: getattr(found, key) for key in literal} == literal

@@ -416,6 +416,9 @@ def test_the_content_of_the_file_has_the_agreed_keys(study: Path, table: Crosspl
     assert agent["am_model"] == "omg_am"
     assert agent["run"] == str(study / "omg-s1")
     assert agent["env_steps"] >= 400
+    prior = json.loads((study / "prior/models/last/meta.json").read_text())["env_steps"]
+    assert [a["prior_steps"] for a in content["agents"]] == [0, 0, prior]
+    assert table.steps()[2]["total_steps"] == agent["env_steps"] + prior
     script = content["opponents"][1]
     assert script["algorithm"] == "script"
     assert script["seed"] is None

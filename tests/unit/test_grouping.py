@@ -36,6 +36,16 @@ def test_runs_that_differ_in_the_seed_only_share_a_line(tmp_path: Path) -> None:
     assert names(group_runs(runs)) == {TASK: ["s1", "s2"]}
 
 
+def test_runs_with_a_prior_for_each_seed_are_seeds_of_one_method() -> None:
+    """priors/tuned-s1 for seed 1 and priors/tuned-s2 for seed 2; any other prior is another one."""
+    configs = [config_of("D3QN", s, init_param_path=f"priors/tuned-s{s}") for s in (1, 2, 12)]
+    assert differing(configs) == []
+    swapped = [config_of("D3QN", s, init_param_path=f"priors/tuned-s{3 - s}") for s in (1, 2)]
+    assert differing(swapped) == ["init_param_path"]
+    other = [config_of("D3QN", s, init_param_path=f"priors/p{s}-s{s}") for s in (1, 2)]
+    assert differing(other) == ["init_param_path"]
+
+
 @pytest.mark.parametrize(
     ("key", "one", "other", "shown"),
     [

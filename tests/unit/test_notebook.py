@@ -41,7 +41,7 @@ def test_the_notebook_runs_from_top_to_bottom(
     for cell in cells(notebook):
         cell["outputs"] = []
     resources = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
+    nbclient.NotebookClient(notebook, timeout=550, resources=resources).execute()
     assert pictures(notebook) == 3
     said = "".join(output.get("text", "") for cell in cells(notebook) for output in cell["outputs"])
     assert "steps, return " in said

@@ -122,7 +122,7 @@ def test_a_prior_trained_by_variance_learns_where_units_stand_although_health_va
 
 def test_a_prior_is_judged_by_the_measure_that_is_set() -> None:
     found = {"prior_accuracy": 0.001, "prior_explained": 0.8}
-    cells = config_of("--env-config=foraging")
+    cells = config_of("--env-config=foraging", "--prior_min_accuracy=0.95")
     units = config_of("--env-config=battle", "--prior_min_accuracy=0.7")
     assert (cells.prior_measure, units.prior_measure) == ("cells", "variance")
     with pytest.raises(OmgError, match=r"decodes only 0\.1% of the others' places"):

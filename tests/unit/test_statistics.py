@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from omg.evaluation.statistics import (
+    Welch,
     compare,
+    holm,
     interquartile_mean,
     mean_interval,
     performance_profile,
     probability_of_improvement,
     summarise,
     t_quantile,
+    t_two_sided,
     welch_interval,
 )
 from omg.types import OmgError
@@ -161,3 +164,66 @@ def test_what_is_no_table_of_numbers_is_refused(values: Matrix) -> None:
 def test_methods_with_different_opponents_are_not_compared() -> None:
     with pytest.raises(OmgError, match="same opponents"):
         compare(np.zeros((1, 2)), np.zeros((1, 3)))
+
+
+# --- tests between methods -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "expected"),
+    [
+        (12.7062, 1, 0.05),
+        (4.30265, 2, 0.05),
+        (2.77645, 4, 0.05),
+        (2.01505, 5, 0.10),
+        (-5.84091, 3, 0.01),
+        (0.0, 7, 1.0),
+        (1.0, 1, 0.5),  # Cauchy: the quartile
+        (1.0, 2, 1 - 1 / np.sqrt(3)),  # 1 - t / √(2 + t²)
+        (50.0, 2, 1 - 50 / np.sqrt(2502)),
+    ],
+)
+def test_p_values_are_those_of_the_tables(t: float, freedom: float, expected: float) -> None:
+    assert t_two_sided(t, freedom) == pytest.approx(expected, rel=2e-5)
+
+
+def test_p_values_and_degrees_of_freedom_are_scipys() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(3)
+    for mine, theirs in ((3, 3), (5, 4), (10, 3)):
+        x, y = rng.normal(1, 1, mine), rng.normal(0, 3, theirs)
+        found, wanted = Welch.of(list(x), list(y)), stats.ttest_ind(x, y, equal_var=False)
+        assert found.freedom == pytest.approx(wanted.df)
+        assert found.p_value() == pytest.approx(wanted.pvalue, rel=1e-6)
+        interval = wanted.confidence_interval(0.95)
+        assert found.interval().low == pytest.approx(interval.low, rel=1e-4)
+
+
+def test_an_interval_that_ends_at_zero_has_a_p_value_of_five_per_cent() -> None:
+    welch = Welch.of([1.0, 2.0, 4.0], [0.0, 0.0, 0.0])
+    low = welch.interval().low
+    assert low is not None
+    shifted = Welch.of([1.0 - low, 2.0 - low, 4.0 - low], [0.0, 0.0, 0.0])
+    assert shifted.p_value() == pytest.approx(0.05, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("p_values", "expected"),
+    [
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),  # Holm's by hand
+        ([0.5, 0.9], [1.0, 1.0]),
+        ([0.02], [0.02]),
+        ([0.01, 0.01], [0.02, 0.02]),
+        ([], []),
+    ],
+)
+def test_holms_correction_is_that_of_a_worked_example(
+    p_values: list[float], expected: list[float]
+) -> None:
+    assert holm(p_values) == pytest.approx(expected)
+
+
+def test_too_few_or_equal_seeds_have_the_p_value_they_can_have() -> None:
+    assert Welch.of([1.0, 2.0], [1.0, 2.0, 3.0]).p_value() is None
+    assert Welch.of([1.0] * 3, [1.0] * 3).p_value() == 1.0
+    assert Welch.of([1.0] * 3, [2.0] * 3).p_value() == 0.0

@@ -172,6 +172,23 @@ def test_tests_of_a_training_run_explore_by_the_steps_it_has_made(tmp_path: Path
     assert explored[1:] == greedy[1:]
 
 
+@pytest.mark.long
+def test_both_kinds_of_test_are_made_where_a_run_asks_for_them(tmp_path: Path) -> None:
+    words = ("--epsilon_finish=0.5", "--epsilon_anneal_time=1000", "--test_interval=100")
+    explored, greedy, both = (
+        records_of_tests(trained(tmp_path, *words, *how).folder)
+        for how in (
+            ("--test_greedy=False",),
+            ("--test_greedy=True",),
+            ("--test_greedy=False", "--test_both=True"),
+        )
+    )
+    assert explored != greedy
+    for record, played, best in zip(both, explored, greedy, strict=True):
+        named = {k.replace("test_", "test_greedy_"): v for k, v in best.items() if "test_" in k}
+        assert record == {**played, **named}
+
+
 @pytest.fixture(scope="module")
 def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has stopped exploring when it was half over."""

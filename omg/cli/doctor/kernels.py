@@ -36,11 +36,14 @@ def kernel_lines() -> list[Line]:
         detail = "not examined, because torch cannot be imported"
         return [_compiler(), Line("speed", "kernels", "missing", detail, "see torch above")]
     with _silent("omg.kernels"):
-        return [_compiler(), *(_kernel_line(*kernel) for kernel in KERNELS)]
+        kernels = [_kernel_line(*kernel) for kernel in KERNELS]
+    return [_compiler(prebuilt=all("in the wheel" in line.detail for line in kernels)), *kernels]
 
 
-def _compiler() -> Line:
+def _compiler(*, prebuilt: bool = False) -> Line:
     found = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if found is None and prebuilt:
+        return Line("speed", "C compiler", "ok", "none is there or needed: see the kernels")
     if found is None:
         return Line(
             *("speed", "C compiler", "missing", "neither cc nor gcc was found; training is slower"),

@@ -196,7 +196,8 @@ def make_plan(spec: SweepSpec, out: Path) -> SweepPlan:
     _check_keys(spec, dimensions)
     if not dimensions:
         raise OmgError(
-            "There is nothing to sweep over. Give a search space, e.g. lr=grid:0.0005,0.001."
+            "There is nothing to sweep over. Give a search space, e.g. lr=grid:0.0005,0.001; "
+            "seeds alone are trained by omg train --seeds=1:4."
         )
     found, count, notes = _configurations(spec, dimensions)
     plan = SweepPlan(

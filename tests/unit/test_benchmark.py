@@ -1,0 +1,172 @@
+"""Benchmarks of teams: the plan, the table's numbers by hand, random play."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from omg.config.loader import available, load_command_line
+from omg.envs.registry import make_batched
+from omg.evaluation.benchmark import RANDOM, random_returns, within_reach, write_benchmark
+from omg.evaluation.statistics import Interval
+from omg.studies.execute import run_pipeline
+from omg.studies.plan import plan_of
+from omg.types import OmgError
+
+SMALL = {
+    "seeds": [1, 2],
+    "random_episodes": 20,
+    "settings": {
+        "t_max": 300,
+        "batch_size_run": 4,
+        "batch_size": 4,
+        "test_nepisode": 4,
+        "test_interval": 100,
+        "use_sacred": False,
+        "use_tensorboard": False,
+    },
+    "tasks": [
+        {
+            "name": "Small field",
+            "env_config": "foraging",
+            "settings": {"env_args": {"key": "Foraging-5x5-2p-1f-v3"}},
+        }
+    ],
+    "methods": [
+        {"name": "IQL", "config": "iql"},
+        {"name": "MAPPO", "config": "mappo", "settings": {"lr": 0.002}},
+    ],
+}
+
+
+def written(folder: Path, **changed: object) -> str:
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump({"teams": {**SMALL, **changed}}))
+    return str(path)
+
+
+def test_every_task_method_and_seed_is_one_run_and_the_table_comes_last(tmp_path: Path) -> None:
+    plan = plan_of(pipeline=written(tmp_path), out=str(tmp_path / "out"), words=["--gamma=0.9"])
+    assert [step.key for step in plan.steps] == [
+        *("teams/small_field/iql-s1", "teams/small_field/mappo-s1"),
+        *("teams/small_field/iql-s2", "teams/small_field/mappo-s2"),
+        "benchmark",
+    ]
+    mappo = plan.steps[3].settings
+    assert (mappo["lr"], mappo["gamma"], mappo["seed"], mappo["t_max"]) == (0.002, 0.9, 2, 300)
+    assert mappo["env_args"]["key"] == "Foraging-5x5-2p-1f-v3"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"methods": [{"name": "D3QN", "config": "d3qn"}]}, "Choose a team's algorithm"),
+        ({"methods": [{"name": "IQL", "config": "iql"}] * 2}, "stands there 2 times"),
+        ({"task": []}, "unknown key 'teams.task'"),
+        ({"settings": {"seed": 3}}, "'seed' is set by the pipeline"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_a_sentence(
+    changed: dict[str, object], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OmgError, match=told):
+        plan_of(pipeline=written(tmp_path, **changed))
+
+
+def test_shipped_benchmarks_can_be_planned() -> None:
+    names = [name for name in available("pipelines") if name.startswith("benchmark_")]
+    assert names == ["benchmark_lbf", "benchmark_mpe", "benchmark_rware"]
+    counts = {name: len(plan_of(pipeline=name).steps) for name in names}
+    assert counts == {
+        "benchmark_lbf": 5 * 7 * 7 + 1,
+        "benchmark_mpe": 5 * 2 * 6 + 1,
+        "benchmark_rware": 5 * 3 * 6 + 1,
+    }
+
+
+def fake_run(folder: Path, label: str, seed: int, tests: dict[int, tuple[float, float]]) -> None:
+    """A run whose tests were (as it plays, greedy)."""
+    folder.mkdir(parents=True)
+    words = ["--config=mappo", "--env-config=foraging", f"--label={label}", f"--seed={seed}"]
+    config = load_command_line([*words, "--env_args.key=Foraging-5x5-2p-1f-v3"]).config
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.as_dict()))
+    names = ("test_return_mean", "test_greedy_return_mean")
+    lines = [{"t_env": at, **dict(zip(names, pair, strict=True))} for at, pair in tests.items()]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_maximum_is_taken_where_the_mean_over_seeds_is_largest(tmp_path: Path) -> None:
+    tests = [
+        {0: (0.0, 0.1), 100: (0.5, 0.2), 200: (0.3, 0.3)},
+        {0: (0.1, 0.1), 100: (0.7, 0.2), 200: (0.8, 0.3)},
+        {0: (0.2, 0.1), 100: (0.6, 0.2), 200: (0.4, 0.3)},
+    ]
+    for seed, values in enumerate(tests):
+        fake_run(tmp_path / f"teams/field/mappo-s{seed}", "MAPPO", seed, values)
+    played, greedy, chance = write_benchmark(tmp_path, random_episodes=5)
+    assert (played.tested, greedy.tested, chance.method) == ("as it plays", "greedy", RANDOM)
+    # Means of the tests: 0.1, 0.6, 0.5; the seeds' averages: 0.8/3, 1.6/3, 1.2/3.
+    assert (played.max_return, played.max_at) == (pytest.approx(0.6), 100)
+    half = 4.3027 * 0.1 / np.sqrt(3)  # t of two degrees, deviation of 0.5, 0.6, 0.7
+    assert played.max_low == pytest.approx(0.6 - half, abs=1e-3)
+    assert played.max_high == pytest.approx(0.6 + half, abs=1e-3)
+    assert played.average_return == pytest.approx(3.6 / 9)
+    assert (greedy.max_return, greedy.max_at, greedy.steps) == (pytest.approx(0.3), 200, 200)
+    assert played.last_returns == "0.3 0.8 0.4"
+    with (tmp_path / "benchmark.csv").open() as file:
+        assert [row["method"] for row in csv.DictReader(file)] == ["MAPPO", "MAPPO", RANDOM]
+    assert (tmp_path / "benchmark-field.png").stat().st_size > 1000
+
+
+def test_an_interval_stays_within_what_can_be_earned() -> None:
+    shares = np.array([[0.9, 1.0]])
+    assert within_reach(Interval(0.95, 0.8, 1.1), shares) == Interval(0.95, 0.8, 1.0)
+    assert within_reach(Interval(0.1, -0.2, 0.4), shares) == Interval(0.1, 0.0, 0.4)
+    assert within_reach(Interval(-5.0, -9.0, -1.0), -8 * shares) == Interval(-5.0, -9.0, -1.0)
+    assert within_reach(Interval(3.0, -1.0, 7.0), 4 * shares) == Interval(3.0, 0.0, 7.0)
+
+
+def test_random_play_earns_what_a_plain_loop_earns() -> None:
+    words = ["--config=qmix", "--env-config=foraging", "--env_args.key=Foraging-5x5-2p-1f-v3"]
+    config = load_command_line(words).config
+    found = random_returns(config, 600)
+    env = make_batched("foraging", config.env_args, n_copies=1)
+    rng, slow = np.random.default_rng(1), []
+    avail = env.reset(99).avail
+    while len(slow) < 600:
+        total, over = 0.0, False
+        while not over:
+            actions = [rng.choice(np.flatnonzero(seat)) for seat in avail[0]]
+            step = env.step(np.array([actions]))
+            total, avail = total + float(step.reward.sum()), step.avail
+            over = bool(step.terminated[0] or step.truncated[0])
+        slow.append(total)
+    env.close()
+    assert len(found) == 600
+    spread = np.sqrt(found.var() / 600 + np.var(slow) / 600)
+    assert abs(found.mean() - np.mean(slow)) < 4 * spread
+    assert 0 < found.mean() < 1
+
+
+@pytest.mark.long
+def test_a_small_benchmark_runs_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    plan = plan_of(pipeline=written(tmp_path, seeds=[1]), out=str(out))
+    run_pipeline(plan, jobs=1)
+    first = (out / "teams/small_field/iql-s1/metrics.jsonl").stat().st_mtime_ns
+    more = plan_of(pipeline=written(tmp_path), out=str(out))
+    run_pipeline(more, jobs=1, redo=True)
+    assert (out / "teams/small_field/iql-s1/metrics.jsonl").stat().st_mtime_ns == first
+    with (out / "benchmark.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["method"], r["tested"], r["seeds"]) for r in rows] == [
+        ("IQL", "greedy", "2"),
+        ("MAPPO", "as it plays", "2"),
+        ("MAPPO", "greedy", "2"),
+        (RANDOM, "as it plays", "0"),
+    ]
