@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from omg.cli.train import train
 from omg.components.episodes import EpisodeBatch, environment_scheme
+from omg.envs.registry import make_batched
 from omg.functional import gaussian_kl
 from omg.learners.base import Progress
 from omg.learners.subgoal_events import next_events, rows_of_next_events, seat_events
 from omg.modules.kernels.subgoal import Lessons
 from omg.modules.opponent_models.base import SubgoalSource, action_loss
-from omg.types import EnvSpec
+from omg.storage.files import load_tensors
+from omg.types import EnvSpec, OmgError
 
-from .test_omg import START, Case
+from .test_omg import START, Case, words
 
 LATER = Progress(10**7, 0, 0)  # the ε-mix is over
 
@@ -254,7 +257,7 @@ def test_the_loss_of_one_mode_is_the_papers_and_further_horizons_add_theirs(pool
     target = case.model._embed(rows).detach()
     decoded = case.model.inference.decode(found.subgoal, found.condition)
     expected = (decoded - target)[now].square().mean() + 0.3 * kl.sum(0).mean()
-    assert float(terms["am_loss"]) == pytest.approx(float(expected), rel=1e-5)
+    assert terms["am_loss"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_a_mode_learns_by_its_share_and_becomes_likelier(pool: Path) -> None:
@@ -266,17 +269,17 @@ def test_a_mode_learns_by_its_share_and_becomes_likelier(pool: Path) -> None:
     terms = case.model.loss(rows, found, Lessons(now, now, *wanted), 0.1)
     total = 0.0
     for row in now.tolist():
-        costs, chances = [], [float(c) for c in found.chances[row].exp()]
+        costs, chances = [], [c.item() for c in found.chances[row].exp()]
         for mode in range(2):
             part = slice(8 * mode, 8 * mode + 8)
             given = [v[row, part] for v in (found.mean, found.log_var, *wanted)]
-            costs.append(0.1 * float(gaussian_kl(*given)))
+            costs.append(0.1 * gaussian_kl(*given).item())
         likely = [c * np.exp(-cost) for c, cost in zip(chances, costs, strict=True)]
         share = [value / sum(likely) for value in likely]
         for s, cost, chance in zip(share, costs, chances, strict=True):
             total += (0.95 * s + 0.05 / 2) * cost - s * np.log(chance)
-    expected = float(terms["am_recon"]) + total / len(now)
-    assert float(terms["am_loss"]) == pytest.approx(expected, rel=1e-4)
+    expected = terms["am_recon"].item() + total / len(now)
+    assert terms["am_loss"].item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_liams_loss_tells_the_others_from_the_condition(pool: Path) -> None:
@@ -295,7 +298,7 @@ def test_liams_loss_tells_the_others_from_the_condition(pool: Path) -> None:
     does = others.action_decoder(known).view(len(now), 2, -1)
     entropy, _ = action_loss(does, acted.others_actions, None)
     expected = 0.5 * (seen.mean() + 2 * entropy)
-    assert float(terms["am_loss"]) == pytest.approx(float(expected), rel=1e-5)
+    assert terms["am_loss"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_an_update_trains_everything_but_the_prior(pool: Path) -> None:
@@ -317,3 +320,51 @@ def test_rows_of_events_of_every_seat_lie_in_its_own_sequence(pool: Path) -> Non
     packing = played.rows
     assert torch.equal(packing.episode[found], packing.episode[packing.now, None].expand_as(found))
     assert (packing.time[found] > packing.time[packing.now, None]).all()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--subgoal_feature=none",), "feeds the policy nothing"),
+        (("--subgoal_modes=2", "--subgoal_inference=mlp"), "are modes of a distribution"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    pool: Path, flags: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(OmgError, match=message):
+        Case(pool, *flags)
+
+
+@torch.no_grad()
+def test_the_condition_may_be_all_that_is_fed(pool: Path) -> None:
+    case = Case(pool, "--subgoal_feature=none", "--subgoal_condition")
+    found = case.model.stored(case.rows, case.packing, torch.Generator())
+    fed = case.model.unroll(case.rows, case.packing, torch.Generator())
+    torch.testing.assert_close(fed, found.condition)
+    assert not case.model.reads_state
+
+
+@pytest.mark.parametrize(("game", "actions"), [("stag_hunt", (5, 6)), ("snowdrift", (5,))])
+def test_trying_for_a_target_is_an_event_of_goal_games(game: str, actions: tuple[int, ...]) -> None:
+    assert make_batched(game, {}, n_copies=1).spec.event_actions == actions
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("config", ["iql_omg", "ppo_omg_tuned"])
+def test_runs_with_everything_resume_exactly(pool: Path, tmp_path: Path, config: str) -> None:
+    def run(name: str, *more: str) -> Path:
+        place = (f"--local_results_path={tmp_path}", f"--run_name={name}", f"--config={config}")
+        short = ("--batch_size=4", "--batch_size_run=4", "--resume_interval=150")
+        given = [w for w in words(pool, *place, *short, *ALL, *more) if w != "--config=iql_omg"]
+        return Path(train([*given, f"--config={config}"]).folder)
+
+    prior = f"--init_param_path={run('prior', '--learner=am_learner', '--t_max=100')}"
+    whole = run("whole", "--t_max=400", prior)
+    run("half", "--t_max=200", prior)
+    half = run("half", "--t_max=400", "--resume", prior)
+    for name in ("agent", "cvae", "cond_rnn", "chances", "others"):
+        one, other = (
+            load_tensors(path / "models" / "last" / config / f"{name}.th") for path in (whole, half)
+        )
+        assert all(torch.equal(one[key], other[key]) for key in one), name

@@ -38,7 +38,6 @@ class MoaSubgoalModel(SubgoalModel):
         self.nets = PairNets(spec, goal_dim=self._subgoal_dim, hidden_dim=config.am_hidden_dim)
         self.feature_dim += self._others * self._actions
         self.carry_dim += 1
-        self.reads_state = config.subgoal_feature != "latent"
 
     @property
     def feeds_subgoals(self) -> bool:

@@ -78,9 +78,10 @@ class SubgoalModel(HistoryModel):
             self.others = OthersDecoder(spec, embed_dim=told, hidden_dim=hidden)
         self._others_weight = config.am_others_weight
         self._action_weight = config.liam_action_weight
-        self._kind = config.subgoal_feature
-        latent = 0 if self._kind == "decoded" else self._subgoal_dim
-        decoded = 0 if self._kind == "latent" else self.heads * self.source.place_dim
+        fed = config.subgoal_feature
+        self._latent, self._decoded = fed in ("latent", "both"), fed in ("decoded", "both")
+        subgoal = self._latent * self._subgoal_dim
+        subgoal += self._decoded * self.heads * self.source.place_dim
         self.chances: nn.Sequential | None = None
         if self.modes > 1:
             told = self._embed_dim + self._cond_dim
@@ -89,9 +90,9 @@ class SubgoalModel(HistoryModel):
             )
         self._feeds = config.subgoal_spread, config.subgoal_condition
         context = self._feeds[0] * self._subgoal_dim + self._feeds[1] * self._cond_dim
-        context += self.modes if self.modes > 1 else 0
-        self.feature_dim = latent + decoded + context
-        self.reads_state = not self.feeds_subgoals
+        self._context_dim = context + (self.modes if self.modes > 1 else 0)
+        self.feature_dim = subgoal + self._context_dim
+        self.reads_state = self._decoded
         # Features count as equal within half a cell; those that are no whole numbers have none.
         scale = spec.state_scale if config.scale_inputs else 1.0
         self.cell = scale if "int" in spec.state_dtype else CELL
@@ -282,7 +283,7 @@ class SubgoalModel(HistoryModel):
     def decoded(self, subgoal: Tensor) -> Tensor | None:
         """What `features` needs of the decoder, head by head [R, heads · dim]; None where the
         policy is fed the latent only."""
-        if self._kind == "latent":
+        if not self._decoded:
             return None
         return self.vae.decode(subgoal.reshape(-1, self.head_dim)).view(len(subgoal), -1)
 
@@ -309,9 +310,9 @@ class SubgoalModel(HistoryModel):
         """What the policy is fed of a subgoal [R, G]: itself, the places it decodes to, or both,
         and the context; `decoded` saves decoding it again."""
         parts = []
-        if self._kind != "decoded":
+        if self._latent:
             parts.append(subgoal)
-        if self._kind != "latent":
+        if self._decoded:
             decoded = self.decoded(subgoal) if decoded is None else decoded
             assert decoded is not None
             for head in decoded.chunk(self.heads, -1):
@@ -323,7 +324,7 @@ class SubgoalModel(HistoryModel):
     @property
     def feeds_subgoals(self) -> bool:
         """Whether the features are the subgoal itself, wherever one stands."""
-        return self._kind == "latent" and not any(self._feeds)
+        return self._latent and not (self._decoded or self._context_dim)
 
     def reconstruction(self, rows: ModelRows, subgoal: Tensor, condition: Tensor) -> Tensor:
         """Mean square error of the decoded embedding of s_t; the embedding itself is the target
