@@ -14,6 +14,7 @@ from omg.cli.envs import envs_app
 from omg.cli.errors import report as report_error
 from omg.cli.evaluate import crossplay, evaluate
 from omg.cli.export import export
+from omg.cli.headroom import gap, headroom
 from omg.cli.pipeline import demo, pipeline
 from omg.cli.pool import pool_app
 from omg.cli.report import benchmark, plot, report
@@ -23,8 +24,10 @@ from omg.cli.train import train_command
 app = Commands("Opponent modelling in multi-agent reinforcement learning.", completion=True)
 app.command("train", context_settings={**FREE_FORM, "help_option_names": []})(train_command)
 app.command(context_settings=FREE_FORM)(pipeline)
+app.command(context_settings=FREE_FORM)(headroom)
 app.command(context_settings=FREE_FORM)(sweep)
-for command in (demo, evaluate, crossplay, export, report, plot, benchmark, algorithms, doctor):
+plain = (demo, evaluate, crossplay, gap, export, report, plot, benchmark, algorithms, doctor)
+for command in plain:
     app.command()(command)
 for name, group in (("config", config_app), ("envs", envs_app), ("pool", pool_app)):
     app.add_typer(group, name=name)

@@ -56,7 +56,7 @@ def evaluate(
 
     if replays is None:
         replays = REPLAYS if pool or needs_pool(run, which) else 0
-    with _progress() as on_cell:
+    with progress() as on_cell:
         table = play(
             run,
             pool,
@@ -103,11 +103,12 @@ def crossplay(
     baseline: str = typer.Option("", help="method the others are compared to; empty: the first"),
     out: Path = typer.Option(Path("crossplay"), help="folder of the results"),
     replays: int = typer.Option(0, help="native games: replays of each method's first agent"),
+    headroom: str = typer.Option("", help="headroom.json, to normalise by; empty: the pool's"),
 ) -> None:
     """Play learning agents against all opponents, and compare their methods."""
     from omg.evaluation.evaluate import crossplay as play
 
-    with _progress() as on_cell:
+    with progress() as on_cell:
         table = play(
             runs,
             pool,
@@ -123,9 +124,11 @@ def crossplay(
             baseline=baseline,
             out=out,
             replays=replays,
+            headroom=headroom,
             on_cell=on_cell,
         )
-    _print_summary(table, [table.metric])
+    normalised = f"normalised_{table.metric}"
+    _print_summary(table, [table.metric, *[m for m in table.metrics() if m == normalised]])
     _print_paired(table, table.metric)
     _print_comparisons(table)
     _print_permutation(table)
@@ -133,7 +136,7 @@ def crossplay(
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[Cell, int], None]]:
+def progress() -> Iterator[Callable[[Cell, int], None]]:
     """A live line on stderr where that is a terminal; nothing otherwise."""
     if not sys.stderr.isatty():
         yield lambda cell, total: None
@@ -232,13 +235,13 @@ def _print_paired(table: Crossplay, metric: str) -> None:
 
 
 def _print_comparisons(table: Crossplay) -> None:
-    from omg.evaluation.comparisons import COLUMNS, HOLM, comparison_rows, primary_metric
+    from omg.evaluation.comparisons import HOLM, comparison_words, primary_metric
     from omg.evaluation.words import spoken
 
-    rows = comparison_rows(table)
+    titles, rows = comparison_words(table)
     if rows:
         title = f"{spoken(primary_metric(table))}: comparisons"
-        show(*COLUMNS, rows=rows, title=title, whole_names=False)
+        show(*titles, rows=rows, title=title, whole_names=False)
         typer.echo(HOLM)
 
 

@@ -32,7 +32,7 @@ def pipeline(
 
     plan = plan_of(env_config=env_config, pipeline=pipeline, out=out, words=context.args)
     if dry_run:
-        return _print_commands(plan)
+        return print_commands(plan)
     from omg.studies.execute import run_pipeline
     from omg.studies.summary import print_result
 
@@ -40,7 +40,7 @@ def pipeline(
     return print_result(plan)
 
 
-def _print_commands(plan: Plan) -> None:
+def print_commands(plan: Plan) -> None:
     """A script that does the same as the pipeline, one after the other."""
     stage = ""
     for step in plan.steps:

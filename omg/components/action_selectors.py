@@ -54,20 +54,64 @@ class ActionSelector(Protocol):
     def metrics(self, env_steps: int) -> dict[str, float]: ...
 
 
-def _best(outputs: Tensor, avail: Tensor) -> Tensor:
-    return outputs.masked_fill(~avail, -torch.inf).argmax(-1)
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """How outputs become probabilities: softmax(outputs / temperature) and, with probability
+    `share`, a uniform choice; masked after both, or before."""
+
+    temperature: float = 1.0
+    share: float = 0.0
+    mask_after: bool = False
+
+    def __call__(self, outputs: Tensor, avail: Tensor) -> Tensor:
+        """(1 - share) softmax + share / available actions, zero where unavailable. Masked before
+        the softmax, unavailable actions take no part in it; masked after it, the softmax and the
+        share run over all actions and what is left of the available ones is rescaled."""
+        logits, share = outputs / self.temperature, self.share
+        if not self.mask_after or share == 0.0:  # without a share the order makes no difference
+            soft = logits.masked_fill(~avail, -torch.inf).softmax(-1)
+            if share == 0.0:
+                return soft
+            return (1 - share) * soft + share * avail / avail.sum(-1, keepdim=True)
+        mixed = (1 - share) * logits.softmax(-1) + share / outputs.shape[-1]
+        left = mixed.masked_fill(~avail, 0.0)
+        return left / left.sum(-1, keepdim=True)
 
 
-def _uniform(avail: Tensor, generator: torch.Generator) -> Tensor:
-    """A uniformly random available action: the largest of independent random keys wins."""
-    keys = torch.rand(avail.shape, generator=generator, device=avail.device)
-    return keys.masked_fill(~avail, -1.0).argmax(-1)
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How one action per row is chosen, in numbers: the best, the best but with probability
+    `epsilon` a uniformly random one, or a sample of the mixture."""
 
+    how: Literal["best", "epsilon", "sample"]
+    epsilon: float = 0.0
+    mixture: Mixture = Mixture()
 
-def _sample(probabilities: Tensor, generator: torch.Generator) -> Tensor:
-    """Exponential race: argmin of E_a / p_a has distribution p; p = 0 never wins."""
-    draws = torch.empty_like(probabilities).exponential_(generator=generator)
-    return (probabilities / draws).argmax(-1)
+    def draws(
+        self, avail: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The random numbers it takes: one per row, and one per row and action."""
+        if self.how == "best":
+            return None, None
+        if self.how == "epsilon":
+            device = avail.device
+            chances = torch.rand(avail.shape[:-1], generator=generator, device=device)
+            return chances, torch.rand(avail.shape, generator=generator, device=device)
+        race = torch.empty(avail.shape, device=avail.device)
+        return None, race.exponential_(generator=generator)
+
+    def __call__(self, outputs: Tensor, avail: Tensor, generator: torch.Generator) -> Tensor:
+        """Actions [...] of outputs [..., A]. The largest of independent random keys is a uniform
+        choice; the largest p_a / E_a of exponential E_a has distribution p; p = 0 never wins."""
+        chances, draws = self.draws(avail, generator)
+        if self.how == "sample":
+            assert draws is not None
+            return (self.mixture(outputs, avail) / draws).argmax(-1)
+        best = outputs.masked_fill(~avail, -torch.inf).argmax(-1)
+        if chances is None or draws is None:
+            return best
+        other = draws.masked_fill(~avail, -1.0).argmax(-1)
+        return torch.where(chances < self.epsilon, other, best)
 
 
 class Exploring(ABC):
@@ -94,14 +138,24 @@ class Exploring(ABC):
         generator: torch.Generator,
     ) -> Tensor:
         if greedy:
-            return _best(outputs, avail)
+            return Choice("best")(outputs, avail, generator)
         return self._explore(outputs, avail, env_steps, generator)
+
+    def choice(self, env_steps: int, *, greedy: bool) -> Choice | None:
+        """What `select` does, in numbers; None where a subclass does something else."""
+        if type(self).select is not Exploring.select:
+            return None
+        return Choice("best") if greedy else self._exploration(env_steps)
 
     @abstractmethod
     def _explore(
         self, outputs: Tensor, avail: Tensor, env_steps: int, generator: torch.Generator
     ) -> Tensor:
         """Actions of training."""
+
+    def _exploration(self, env_steps: int) -> Choice | None:
+        """The same in numbers; None where they do not say it."""
+        return None
 
     def metrics(self, env_steps: int) -> dict[str, float]:
         return {"epsilon": self.epsilon(env_steps)}
@@ -113,33 +167,11 @@ class EpsilonGreedy(Exploring):
     def _explore(
         self, outputs: Tensor, avail: Tensor, env_steps: int, generator: torch.Generator
     ) -> Tensor:
-        best = _best(outputs, avail)
-        explore = torch.rand(best.shape, generator=generator, device=best.device)
-        return torch.where(explore < self.epsilon(env_steps), _uniform(avail, generator), best)
+        return Choice("epsilon", self.epsilon(env_steps))(outputs, avail, generator)
 
-
-@dataclass(frozen=True, slots=True)
-class Mixture:
-    """How outputs become probabilities: softmax(outputs / temperature) and, with probability
-    `share`, a uniform choice; masked after both, or before."""
-
-    temperature: float = 1.0
-    share: float = 0.0
-    mask_after: bool = False
-
-    def __call__(self, outputs: Tensor, avail: Tensor) -> Tensor:
-        """(1 - share) softmax + share / available actions, zero where unavailable. Masked before
-        the softmax, unavailable actions take no part in it; masked after it, the softmax and the
-        share run over all actions and what is left of the available ones is rescaled."""
-        logits, share = outputs / self.temperature, self.share
-        if not self.mask_after or share == 0.0:  # without a share the order makes no difference
-            soft = logits.masked_fill(~avail, -torch.inf).softmax(-1)
-            if share == 0.0:
-                return soft
-            return (1 - share) * soft + share * avail / avail.sum(-1, keepdim=True)
-        mixed = (1 - share) * logits.softmax(-1) + share / outputs.shape[-1]
-        left = mixed.masked_fill(~avail, 0.0)
-        return left / left.sum(-1, keepdim=True)
+    def _exploration(self, env_steps: int) -> Choice | None:
+        own = type(self)._explore is EpsilonGreedy._explore
+        return Choice("epsilon", self.epsilon(env_steps)) if own else None
 
 
 class Multinomial(Exploring):
@@ -163,7 +195,16 @@ class Multinomial(Exploring):
     def _explore(
         self, outputs: Tensor, avail: Tensor, env_steps: int, generator: torch.Generator
     ) -> Tensor:
-        return _sample(self.probabilities(outputs, avail, env_steps=env_steps), generator)
+        """An exponential race: argmax of p_a / E_a has distribution p; p = 0 never wins."""
+        chances = self.probabilities(outputs, avail, env_steps=env_steps)
+        race = torch.empty_like(chances).exponential_(generator=generator)
+        return (chances / race).argmax(-1)
+
+    def _exploration(self, env_steps: int) -> Choice | None:
+        mixture = self.mixture(env_steps)
+        if mixture is None or type(self)._explore is not Multinomial._explore:
+            return None
+        return Choice("sample", mixture=mixture)
 
 
 class SoftPolicies(Multinomial):

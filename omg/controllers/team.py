@@ -147,9 +147,11 @@ class TeamMAC(Controller):
         if self.model is not None:
             feature, inferred = self._infer(view, carry, seats, kept, generator)
             model_carry = {"model": inferred.carry.view(len(view.obs), -1)}
-        outputs, hidden = self.policy.step(own, carry["hidden"], seats, feature)
-        chosen = self.policy.selector.select(
-            outputs.cpu(), own.avail.cpu(), env_steps=env_steps, greedy=greedy, generator=generator
+        chosen, hidden = self.policy.act(
+            *(own, carry["hidden"], seats, feature),
+            env_steps=env_steps,
+            greedy=greedy,
+            generator=generator,
         )
         extras = {name: value.cpu().numpy() for name, value in kept.items()}
         carry = {**carry, "hidden": hidden, **model_carry}

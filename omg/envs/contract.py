@@ -201,7 +201,7 @@ class NativeEnv(BatchedEnv):
 
     def _set_seed(self, seed: int) -> None:
         self._seed = seed & WORD
-        self._keys = copy_keys(self._seed, self.first_copy + self._all)
+        self._keys[:] = copy_keys(self._seed, self.first_copy + self._all)
 
     def _require_reset(self) -> int:
         if self._seed is None:

@@ -18,6 +18,7 @@ from pydantic import Field
 from omg.envs.contract import GameArguments
 from omg.envs.drawing import Point, Polygon, Shape, Style, Text, disc
 from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns
+from omg.envs.particles.kernel import PREDATOR_PREY
 from omg.envs.particles.physics import N_ACTIONS, Bodies, Doubles, Particles
 from omg.envs.particles.scene import THEME, WHITE, ParticleFrame, Scene, places_of, points, reach_of
 from omg.types import BoolArray, EnvSpec, FloatArray
@@ -276,6 +277,20 @@ class PredatorPreyEnv(ParticleEnv[PredatorPreyFrame]):
             step=step,
             score=score,
         )
+
+    def _kernel_rules(self) -> Mapping[str, float]:
+        return {
+            "game": PREDATOR_PREY,
+            "n_predators": self.args.n_predators,
+            "shaped": self.args.shaped_reward,
+            "contact_distance": CONTACT_DISTANCE,
+            "contact_reward": CONTACT_REWARD,
+            "shape_weight": SHAPE_WEIGHT,
+            "border_begin": BORDER_BEGIN,
+            "border": BORDER,
+            "border_slope": BORDER_SLOPE,
+            "border_cap": BORDER_CAP,
+        }
 
     def _outcome(self) -> Doubles:
         contacts = self._world.contacts()

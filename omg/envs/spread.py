@@ -18,6 +18,7 @@ from pydantic import Field
 from omg.envs.contract import GameArguments
 from omg.envs.drawing import Polygon, Shape, Style, Text, disc
 from omg.envs.particles.env import COLLISIONS, ParticleEnv, agent_columns
+from omg.envs.particles.kernel import SPREAD
 from omg.envs.particles.physics import N_ACTIONS, Bodies, Doubles, Particles
 from omg.envs.particles.scene import THEME, WHITE, ParticleFrame, Scene, places_of, points, reach_of
 from omg.types import BoolArray, EnvSpec, FloatArray, IntArray
@@ -232,6 +233,15 @@ class SpreadEnv(ParticleEnv[SpreadFrame]):
             step=step,
             score=score,
         )
+
+    def _kernel_rules(self) -> Mapping[str, float]:
+        return {
+            "game": SPREAD,
+            "cover_distance": COVER_DISTANCE,
+            "collision_distance": COLLISION_DISTANCE,
+            "collision_penalty": COLLISION_PENALTY,
+            "local_ratio": self.args.local_ratio,
+        }
 
     def _outcome(self) -> Doubles:
         gaps, collisions = self._world.gaps(), self._world.collisions()

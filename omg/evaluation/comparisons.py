@@ -116,19 +116,24 @@ def p_words(p: float | None) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-COLUMNS = ("method", "minus", "side", "line-up", "difference [95 %]", "p", "p (Holm)")
-
-
-def comparison_rows(table: Crossplay) -> list[tuple[str, ...]]:
-    """The comparisons in words, for a terminal; `COLUMNS` are their titles."""
-    return [
-        (
-            *(row.method, f"{row.other} ({row.against})", SIDES.get(row.split, row.split)),
-            *(row.lineup, value_words({**asdict(row), "seeds": ()}, "difference", sign=True)),
-            *(p_words(row.p), p_words(row.p_holm)),
+def comparison_words(table: Crossplay) -> tuple[list[str], list[list[str]]]:
+    """Titles and rows of the comparisons for a terminal, each pair once; the kind of line-up
+    where there are several."""
+    rows, shown = [], set()
+    several = len({lineup for _, lineup in table.blocks()}) > 1
+    for row in comparisons(table):
+        pair = (row.split, row.lineup, frozenset((row.method, row.other)))
+        if pair in shown:
+            continue
+        shown.add(pair)
+        value = value_words({**asdict(row), "seeds": ()}, "difference", sign=True)
+        place = [row.lineup] * several
+        side = SIDES.get(row.split, row.split)
+        rows.append(
+            [row.method, row.other, side, *place, value, p_words(row.p), p_words(row.p_holm)]
         )
-        for row in comparisons(table)
-    ]
+    titles = ["method", "minus", "side", *["line-up"] * several, "difference [95 %]"]
+    return [*titles, "p", "p (Holm)"], rows
 
 
 def as_rows(table: Crossplay) -> list[dict[str, Any]]:

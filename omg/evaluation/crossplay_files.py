@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ def write_tables(table: Crossplay, out: Path) -> list[Path]:
     for name, text in texts.items():
         write_text(out / name, text)
     return [out / name for name in texts]
+
+
+def csv_text(rows: Sequence[Any]) -> str:
+    """Rows that are dataclasses, as the text of a CSV file; empty without any."""
+    return _csv([asdict(row) for row in rows]) if rows else ""
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -265,7 +265,9 @@ class Crossplay:
             for metric in self.metrics():
                 for method, agents in self.methods().items():
                     values = self.matrix(agents, split, lineup, metric)
-                    if np.isfinite(values).all():
+                    if metric.startswith("normalised_"):  # over opponents that have references
+                        values = values[:, ~np.isnan(values).all(0)]
+                    if values.size and np.isfinite(values).all():
                         yield (method, split, lineup, metric), values
 
     @property

@@ -22,6 +22,8 @@ from omg.evaluation.crossplay_files import (
     write_tables,
 )
 from omg.evaluation.crossplay_table import RENAMED, Cell, Crossplay
+from omg.evaluation.gap import FILE, read_headroom
+from omg.evaluation.headroom import normalised
 from omg.evaluation.own_game import (
     OwnGame,
     needs_pool,
@@ -42,6 +44,9 @@ SIDES: dict[str, tuple[Split, ...]] = {
     "seen": ("train",),
     "unseen": ("heldout",),
 }
+
+
+NORMALISED_RETURNS = ("own_return", "discounted_return")
 
 
 def evaluate(
@@ -89,6 +94,7 @@ def crossplay(
     metric: str = "own_return",
     out: str | Path | None = None,
     replays: int = 0,
+    headroom: str | Path = "",
     on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
 ) -> Crossplay:
     """Play agents against all opponents of a pool (none named: that of the first run), `episodes`
@@ -99,8 +105,9 @@ def crossplay(
     `lineup`: homologue, mixed, both or auto. `which`: last, best or a saved step.
     `finetune_episodes`: train on against each opponent first. `permute`: play again with what was
     inferred in other episodes. `sample`: act as in training instead of greedily. With `out`
-    tables, a heat map of `metric` and `replays` episodes are written there. `on_cell` is told
-    every cell and how many there are."""
+    tables, a heat map of `metric` and `replays` episodes are written there. `headroom`: a
+    headroom.json; without it, the one beside the pool or in `out`: returns are also given
+    normalised. `on_cell` is told every cell and how many there are."""
     if split not in SIDES:
         raise OmgError(f"split={split} is not known. Choose {', '.join(SIDES)}.")
     if replays < 0:
@@ -119,9 +126,11 @@ def crossplay(
     folders = [run.folder if isinstance(run, SavedRun) else Path(run) for run in runs]
     named = _path(pool)
     agents = read_agents(folders, which)  # what is no agent is refused before a folder is made
+    first = next(iter(agents.values()))
     folder = None if out is None else prepare_folder(Path(out))
     table = run_crossplay(folders, named, plan, baseline=baseline, metric=metric, on_cell=on_cell)
     table = replace(table, metric=metric if metric in table.metrics() else "")
+    table = _normalised(table, headroom, [folder, open_pool(named, first).path.parent])
     if folder is None:
         return table
     table = replace(table, replays=replays if table.env in ENVS else 0)
@@ -130,6 +139,21 @@ def crossplay(
     written.append(draw_heat_map(table, folder / "crossplay.png", metric=metric))
     written += _replays(table, agents, named, folder / "replays", replays)
     return replace(table, files=tuple(written))
+
+
+def _normalised(table: Crossplay, given: str | Path, places: Sequence[Path | None]) -> Crossplay:
+    """With returns between random play and the best response, where these were measured."""
+    beside = [place / FILE for place in places if place is not None]
+    path = Path(given) if given else next((p for p in beside if p.is_file()), None)
+    if path is None:
+        return table
+    found = read_headroom(path)
+    if (found.env, dict(found.env_args)) != (table.env, dict(table.env_args)):
+        if not given:
+            return table
+        raise OmgError(f"{path} was measured in another game. Give that of {table.env}.")
+    metrics = dict.fromkeys([table.metric or "own_return", *NORMALISED_RETURNS])
+    return replace(table, cells=normalised(table.cells, found, list(metrics)))
 
 
 def _path(pool: OpponentPool | str | Path) -> str | Path:

@@ -23,9 +23,10 @@ FIXED = (
 
 def spoken(metric: str) -> str:
     """A metric of cross-play in words, which say whose return it is."""
-    plain = metric.removeprefix("permuted_")
-    words = _SPOKEN.get(plain, plain.replace("_", " "))
-    return words if plain == metric else f"{words}, permuted"
+    for kind in ("permuted", "normalised"):
+        if metric.startswith(f"{kind}_"):
+            return f"{spoken(metric.removeprefix(f'{kind}_'))}, {kind}"
+    return _SPOKEN.get(metric, metric.replace("_", " "))
 
 
 def spoken_log(metric: str) -> str:

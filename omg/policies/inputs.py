@@ -13,6 +13,7 @@ from omg.components.episodes import REACHED, OneHot
 from omg.components.trajectories import SeatOrder, Trajectories
 from omg.config.schema import Config
 from omg.functional import hindsight_goals
+from omg.modules.kernels.acting import Shown
 from omg.modules.opponent_models import ModelRows
 from omg.modules.opponent_models.base import PresentOthers
 from omg.types import EnvSpec, Snapshot
@@ -102,6 +103,15 @@ class InputBuilder:
         self.dim = self.own_dim + feature_dim + (present.dim if present else 0)
         self.dim += spec.n_actions if settings.obs_last_action else 0
         self.dim += spec.n_agents if settings.obs_agent_id else 0
+        # The same in numbers; None where inputs hold something else.
+        self.shown: Shown | None = None
+        if present is None and not settings.obs_is_state:
+            self.shown = Shown(
+                n_agents=spec.n_agents,
+                last_action=settings.obs_last_action,
+                seat=settings.obs_agent_id,
+                scale=settings.scale,
+            )
 
     def _join(
         self,

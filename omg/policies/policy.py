@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omg.components.action_selectors import SELECTORS, DecayThenFlat
+from omg.components.action_selectors import SELECTORS, DecayThenFlat, Exploring
 from omg.components.trajectories import Sequences
 from omg.config.schema import Config
 from omg.modules.agents import AGENTS, AgentNetwork
+from omg.modules.agents.networks import RNNAgent
 from omg.modules.opponent_models import OPPONENT_MODELS, Inferred, OpponentModel, model_name
 from omg.modules.opponent_models.base import MemorylessModel, PresentOthers
 from omg.policies.inputs import InputBuilder, InputSettings, ModelRowBuilder, StepView
@@ -118,6 +119,34 @@ class Policy:
         rows = self._row_seats(seats, copies, agents)
         outputs, hidden = self.network.step(inputs.flatten(0, 1), hidden_BNH.flatten(0, 1), rows)
         return outputs.view(copies, agents, -1), hidden.view(copies, agents, self.network.carry_dim)
+
+    def act(
+        self,
+        view: StepView,
+        hidden_BNH: Tensor,
+        seats: Tensor | None = None,
+        feature: Tensor | None = None,
+        *,
+        env_steps: int,
+        greedy: bool,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Actions [B, n] on the CPU and the next hidden state; arguments as in `step`."""
+        network, shown, choice = self.network, self.inputs.shown, None
+        if shown is not None and feature is None and isinstance(self.selector, Exploring):
+            choice = self.selector.choice(env_steps, greedy=greedy)
+        if choice is not None and shown is not None and isinstance(network, RNNAgent):
+            told = (view.obs, view.last_actions, view.avail, seats, hidden_BNH)
+            found = network.act(shown, *told, choice, generator)
+            if found is not None:
+                return found
+        outputs, hidden = self.step(view, hidden_BNH, seats, feature)
+        return self.selector.select(
+            *(outputs.cpu(), view.avail.cpu()),
+            env_steps=env_steps,
+            greedy=greedy,
+            generator=generator,
+        ), hidden
 
     def infer(
         self,

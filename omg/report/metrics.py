@@ -76,6 +76,8 @@ COLLAPSE = (
     ),
 )
 
+NORMALISED = "higher is better; 0: random play, 1: the best response to each opponent"
+
 # Of crossplay.json: short titles for columns.
 PLAYED = (
     Metric("own_return", "Own return", "higher is better"),
@@ -87,6 +89,9 @@ PLAYED = (
     Metric("prediction_accuracy", "Prediction accuracy", PREDICTION),
     Metric("win_rate", "Win rate", "higher is better"),
     Metric("return", "Team return", "higher is better"),
+    Metric("normalised_own_return", "Own return, normalised", NORMALISED),
+    Metric("normalised_discounted_return", "Own discounted return, normalised", NORMALISED),
+    Metric("normalised_win_rate", "Win rate, normalised", NORMALISED),
     Metric("permuted_own_return", "Own return, permuted", "the permutation test"),
     Metric("permuted_discounted_return", "Own discounted return, permuted", "the permutation test"),
     Metric("permuted_ep_length", "Steps per episode, permuted", "the permutation test"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from omg.report.comparison import comparison, lede
 from omg.report.data import ReportData, SideBySide
+from omg.report.headroom import headroom_banner, headroom_section
 from omg.report.heat import crossplay_section
 from omg.report.html import Html, el, join, scoped, tabs
 from omg.report.opponents import opponents_section
@@ -18,6 +19,7 @@ from omg.report.results import results_section
 from omg.report.training import curves_section, models_section
 
 PARTS = (
+    ("headroom", "Headroom", headroom_section),
     ("results", "Results", results_section),
     ("curves", "Learning curves", curves_section),
     ("models", "Models", models_section),
@@ -46,8 +48,8 @@ def render(data: ReportData | SideBySide) -> str:
     """The whole page, of one study or of several."""
     if isinstance(data, SideBySide):
         return document(data.title, data.sources, *_several(data))
-    content = el("main", _parts(data), id="content")
-    return document(data.title, data.sources, header(data), _links(), content)
+    content = el("main", headroom_banner(data), _parts(data), id="content")
+    return document(data.title, data.sources, header(data), _links(data), content)
 
 
 def document(title: str, sources: Sequence[Path], *content: Html) -> str:
@@ -69,19 +71,27 @@ def document(title: str, sources: Sequence[Path], *content: Html) -> str:
     return join(Html("<!doctype html>\n"), el("html", head, body, lang="en"), "\n")
 
 
+def _shown(data: ReportData) -> list[str]:
+    """Headroom is a part of studies that measured it."""
+    return [name for name, _, _ in PARTS if name != "headroom" or data.headroom]
+
+
 def _parts(data: ReportData) -> Html:
-    return join(*(build(data) for _, _, build in PARTS))
+    return join(*(build(data) for name, _, build in PARTS if name in _shown(data)))
 
 
-def _links() -> Html:
-    return navigation([(name, title) for name, title, _ in PARTS])
+def _links(data: ReportData) -> Html:
+    return navigation([(name, title) for name, title, _ in PARTS if name in _shown(data)])
 
 
 def _several(data: SideBySide) -> tuple[Html, Html]:
     """The comparison, then every study by itself; ids of each get a prefix of their own."""
     panels = []
     for number, (name, study) in enumerate(zip(data.names, data.studies, strict=True), 1):
-        content = join(el("h2", name), summary(study), _links(), _parts(study))
+        content = join(
+            *(el("h2", name), summary(study), headroom_banner(study)),
+            *(_links(study), _parts(study)),
+        )
         panels.append((name, el("div", scoped(content, f"study{number}-"), class_="study")))
     each = tabs("study", panels, label="Studies")
     head = top(data.title, el("p", lede(data), class_="lede"))

@@ -74,7 +74,8 @@ def _lineup(data: ReportData, crossplay: Crossplay, lineup: str) -> Html:
 
 def _summary_table(data: ReportData, rows: Sequence[Summary]) -> Html:
     metrics = [m.name for m in played_metrics({row.metric for row in rows}, data.played)]
-    names = [metrics[0], *[m for m in metrics[1:] if m in COLUMNS]]
+    shown = (*COLUMNS, f"normalised_{data.played}")
+    names = [metrics[0], *[m for m in metrics[1:] if m in shown]]
     found = {(row.split, row.method, row.metric): row for row in rows}
     places = {m: decimals(row.mean for row in rows if row.metric == m) for m in names}
     head = el(

@@ -3,6 +3,7 @@ fixed number of episodes on copies of their own."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -114,10 +115,22 @@ def check_finite(view: Observation | TimeStep, spec: EnvSpec) -> None:
         parts["reward"] = view.reward
         if view.final is not None:
             parts |= {"last observation": view.final.obs, "last state": view.final.state}
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = sum(float(np.add.reduce(array, axis=None)) for array in parts.values())
+    if not math.isfinite(total):  # it may also be too large itself
+        _refuse_odd_numbers(view, parts, spec)
+    if not (view.avail[..., 0].all() or view.avail.any(-1).all()):
+        where = np.argwhere(~view.avail.any(-1))[0]
+        raise RunFailedError(
+            f"Agent {where[1]} of {spec.name} (copy {where[0]}) has no available action. Every "
+            "agent needs one in every step, a dead one too (e.g. to do nothing)."
+        )
+
+
+def _refuse_odd_numbers(
+    view: Observation | TimeStep, parts: Mapping[str, FloatArray], spec: EnvSpec
+) -> None:
     for what, array in parts.items():
-        with np.errstate(over="ignore"):
-            if np.isfinite(array.sum()):  # one number tells, unless the sum itself is too large
-                continue
         bad = np.argwhere(~np.isfinite(array))
         if len(bad):
             copy, *rest = (int(index) for index in bad[0])
@@ -129,12 +142,6 @@ def check_finite(view: Observation | TimeStep, spec: EnvSpec) -> None:
                 f"{array[tuple(bad[0])]}. Look for a division by zero or an overflow in the "
                 "environment; nothing was learned from it."
             )
-    if not view.avail.any(-1).all():
-        where = np.argwhere(~view.avail.any(-1))[0]
-        raise RunFailedError(
-            f"Agent {where[1]} of {spec.name} (copy {where[0]}) has no available action. Every "
-            "agent needs one in every step, a dead one too (e.g. to do nothing)."
-        )
 
 
 def present(view: Observation | TimeStep | FinalObservation) -> BoolArray:

@@ -94,6 +94,16 @@ class Opponents(Section):
         runs = {entry.side(seed) for entry in self.runs for seed in entry.seeds}
         return runs | {script.split for script in self.scripts}
 
+    def members(self) -> list[str]:
+        """All members of the pool, as `opponent_members` names them before the pool is made."""
+        runs = [
+            f"{entry.run_name(seed)}:{skill}"
+            for entry in self.runs
+            for seed in entry.seeds
+            for skill in entry.steps
+        ]
+        return runs + [f"script-{script.name}-{script.noise:g}" for script in self.scripts]
+
 
 class Prior(Section):
     """A pre-trained prior (`learner=am_learner`) of the methods naming it: one for every seed of
@@ -130,6 +140,25 @@ class Agents(Section):
     methods: Annotated[tuple[Method, ...], Field(min_length=1)]
 
 
+class BestResponse(Section):
+    """The agent that is trained with one opponent alone."""
+
+    config: str = ""  # empty: the plain method's
+    seeds: Seeds | None = None  # None: the first three of the agents'
+    settings: Settings = Field(default_factory=dict)  # over the plain method's
+
+
+class HeadroomSpec(Section):
+    """What there is to gain: the methods it is measured by, each by its name (None: the first
+    method without an opponent model, with control_am, with oracle_am), and best responses."""
+
+    plain: str | None = None
+    control: str | None = None
+    oracle: str | None = None
+    best_response: BestResponse = BestResponse()
+    episodes: Count = 100
+
+
 class CrossplaySpec(Section):
     """What `omg crossplay` is asked for."""
 
@@ -158,6 +187,7 @@ class PipelineSpec(Section):
     opponents: Opponents
     priors: Annotated[dict[str, Prior], _empty(dict)] = Field(default_factory=dict)
     agents: Agents
+    headroom: HeadroomSpec | None = None
     crossplay: CrossplaySpec | None = None
     report: bool = False
 
@@ -180,8 +210,19 @@ class PipelineSpec(Section):
                     f"the method '{method.name}' names the prior '{method.prior}', which is not "
                     f"among the priors{nearest(method.prior, self.priors)}"
                 )
+        self._check_headroom()
         self._check_sides()
         return self
+
+    def _check_headroom(self) -> None:
+        names = [method.name for method in self.agents.methods]
+        for key in ("plain", "control", "oracle"):
+            named = getattr(self.headroom, key, None)
+            if named is not None and named not in names:
+                raise ValueError(
+                    f"headroom.{key}='{named}' is not the name of a method"
+                    f"{nearest(named, names) or '; methods: ' + ', '.join(names)}"
+                )
 
     def prior_runs(self, name: str) -> dict[str, int]:
         """The runs that train a prior, with their seeds."""

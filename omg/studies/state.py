@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from omg.config.loader import shipped_defaults
-from omg.studies.spec import POOL_DEFAULTS, CrossplaySpec
+from omg.studies.spec import POOL_DEFAULTS, CrossplaySpec, HeadroomSpec
 from omg.studies.steps import Plan, Step
 from omg.types import OmgError, RunFailedError
 
@@ -150,8 +150,8 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _defaults(step: str) -> dict[str, Any]:
     """What a step's settings were before they were recorded, by key: the defaults that mean what
     was done then."""
-    if step == "crossplay":
-        return _plain(CrossplaySpec().model_dump())
+    if step in ("crossplay", "headroom"):
+        return _plain((CrossplaySpec if step == "crossplay" else HeadroomSpec)().model_dump())
     return dict(POOL_DEFAULTS) if step == "pool" else _plain(shipped_defaults())
 
 

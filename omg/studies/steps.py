@@ -7,7 +7,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,6 +65,16 @@ class Plan:
 
     def of_stage(self, stage: str) -> list[Step]:
         return [step for step in self.steps if step.stage == stage]
+
+    def until(self, key: str) -> Plan:
+        """The part of the plan that a step needs, and the step."""
+        needs = {step.key: step.needs for step in self.steps}
+        wanted: set[str] = set()
+        waiting = [key]
+        while waiting:
+            wanted.add(now := waiting.pop())
+            waiting += [need for need in needs[now] if need not in wanted]
+        return replace(self, steps=tuple(step for step in self.steps if step.key in wanted))
 
     def fingerprints(self) -> dict[str, str]:
         """A hash per step of its settings and of the fingerprints it depends on."""

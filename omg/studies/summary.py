@@ -9,9 +9,14 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from omg.evaluation.comparisons import COLUMNS, HOLM, comparison_rows, primary_metric
+from omg.evaluation.comparisons import HOLM, comparison_words, primary_metric
 from omg.evaluation.crossplay_table import Crossplay
+from omg.evaluation.gap import FILE, read_headroom
+from omg.evaluation.headroom import COLUMNS as HEADROOM
+from omg.evaluation.headroom import opponent_words, side_words, warnings
 from omg.evaluation.words import PERMUTATION, SIDES, seed_notes, spoken, value_words
+from omg.opponents.unseen import FILE as LOOKS
+from omg.opponents.unseen import looks_words, read_looks
 from omg.report.formats import read_crossplay
 from omg.studies.steps import Plan
 
@@ -21,17 +26,17 @@ def print_result(plan: Plan) -> None:
     if plan.spec is None:
         print(f"The table is {plan.out / 'benchmark.csv'}; to see it: omg benchmark {plan.out}")
         return
+    if plan.spec.headroom is not None:
+        for sentence in warnings(read_headroom(plan.out / FILE)):
+            print(sentence)
     if plan.spec.crossplay is not None:
-        told = os.environ.get("COLUMNS", "")
-        piped = int(told) if told.isdecimal() and int(told) > 0 else 80
-        width = None if sys.stdout.isatty() else piped
-        console = Console(width=width, markup=False, emoji=False, highlight=False)
+        console = _console()
         found = read_crossplay(plan.out / "crossplay.json")
         console.print(summary_table(found, plan.spec.crossplay.metric))
-        compared = comparison_rows(found)
+        titles, compared = comparison_words(found)
         if compared:
             title = f"{spoken(primary_metric(found))} (primary metric), comparisons"
-            table = Table(*COLUMNS, title=title, title_justify="left")
+            table = Table(*titles, title=title, title_justify="left")
             for row in compared:
                 table.add_row(*row)
             console.print(table)
@@ -41,11 +46,32 @@ def print_result(plan: Plan) -> None:
             print(PERMUTATION)
         for line in steps_lines(found):
             print(line)
+        if said := looks_words(read_looks(plan.out / LOOKS)):
+            print(said)
         for note in seed_notes([len(ids) for ids in found.methods().values()]):
             print(note)
     if plan.spec.report:
         print(f"The report is {plan.out / 'report.html'}")
     print(f"Everything is in {plan.out}")
+
+
+def print_headroom(plan: Plan) -> None:
+    """What there is to gain, and where it was written."""
+    found = read_headroom(plan.out / FILE)
+    table = Table(*HEADROOM, title=f"{spoken(found.metric)}: headroom", title_justify="left")
+    for row in opponent_words(found):
+        table.add_row(*row)
+    _console().print(table)
+    for sentence in (*side_words(found), *warnings(found)):
+        print(sentence)
+    print(f"Wrote {plan.out / FILE} and {plan.out / 'headroom.csv'}")
+
+
+def _console() -> Console:
+    told = os.environ.get("COLUMNS", "")
+    piped = int(told) if told.isdecimal() and int(told) > 0 else 80
+    width = None if sys.stdout.isatty() else piped
+    return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
 def steps_lines(found: Crossplay) -> list[str]:

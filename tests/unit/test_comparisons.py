@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omg.evaluation.comparisons import comparisons, primary_metric
+from omg.evaluation.comparisons import comparison_words, comparisons, primary_metric
 from omg.evaluation.crossplay_files import write_tables
 from omg.evaluation.crossplay_table import Agent, Cell, Crossplay
 from omg.evaluation.statistics import Welch, holm
@@ -72,6 +72,13 @@ def test_a_pair_counts_once_however_often_it_is_compared() -> None:
         assert row.p is not None
         assert row.p_holm is not None
         assert row.p_holm >= row.p
+
+
+def test_a_terminal_shows_each_pair_once() -> None:
+    titles, rows = comparison_words(table())
+    assert titles == ["method", "minus", "side", "difference [95 %]", "p", "p (Holm)"]
+    pairs = [("LIAM", "Plain"), ("OMG", "Plain"), ("Oracle", "Plain"), ("LIAM", "OMG")]
+    assert [tuple(row[:2]) for row in rows] == pairs
 
 
 def test_opponents_do_not_add_to_the_seeds() -> None:

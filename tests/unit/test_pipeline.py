@@ -267,6 +267,54 @@ def test_every_seed_can_have_a_prior_of_its_own(tmp_path: Path) -> None:
         plan_of(changed("priors.tuned.seed", 3, study), tmp_path)
 
 
+def test_headroom_trains_a_best_response_to_every_member_of_every_side(tmp_path: Path) -> None:
+    study = changed("headroom", {"best_response": {"seeds": [5], "settings": {"lr": 0.7}}})
+    made = plan_of(study, tmp_path)
+    runs = [step for step in made.steps if step.key.startswith("headroom/")]
+    members = ["iql-s1:final", "iql-s2:final", "vdn-s1:final", "script-random-0.25"]
+    assert [step.settings["opponent_members"] for step in runs] == [[m] for m in members]
+    best = config_of(made, "headroom/iql-s2_final-s5")
+    assert (best["name"], best["lr"], best["seed"], best["t_max"]) == ("d3qn", 0.7, 5, 500)
+    assert best["env_args"]["max_player_level"] == 2, "the plain method's settings"
+    measure = next(step for step in made.steps if step.key == "headroom")
+    assert "--plain=D3QN" in measure.commands[0]
+    assert set(measure.needs) == {"pool", "agents/d3qn-s1", "agents/d3qn-s2"} | {
+        step.key for step in runs
+    }
+    played = next(step for step in made.steps if step.key == "crossplay")
+    assert f"--headroom={made.out / 'headroom.json'}" in played.commands[0]
+    assert "headroom" in played.needs
+
+
+def test_headroom_alone_needs_neither_priors_nor_other_methods(tmp_path: Path) -> None:
+    part = plan_of(changed("headroom", {}), tmp_path).until("headroom")
+    assert {step.stage for step in part.steps} == {"opponents", "pool", "agents", "headroom"}
+    assert [s.key for s in part.steps if s.stage == "agents"] == [
+        "agents/d3qn-s1",
+        "agents/d3qn-s2",
+    ]
+    assert part.steps[-1].key == "headroom"
+
+
+@pytest.mark.parametrize(
+    ("headroom", "expected"),
+    [
+        ({"plain": "D3QM"}, "headroom.plain='D3QM' is not the name of a method, did you mean"),
+        ({"best_response": {"config": "iql"}}, "iql trains a whole team"),
+        ({"best_response": {"config": "d3qn_omg"}}, "d3qn_omg needs a prior"),
+    ],
+)
+def test_headroom_that_cannot_be_measured_is_refused(
+    headroom: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OmgError, match=expected):
+        plan_of(changed("headroom", headroom), tmp_path)
+    only_omg = changed("agents.methods", STUDY["agents"]["methods"][:1])
+    only_omg["crossplay"]["baseline"] = None
+    with pytest.raises(OmgError, match="no method is without an opponent model"):
+        plan_of(changed("headroom", {}, only_omg), tmp_path)
+
+
 def test_settings_are_merged_from_common_to_the_command_line(tmp_path: Path) -> None:
     plan = plan_of(STUDY, tmp_path, "--gamma=0.9", "with", "env_args.sight=2")
     assert config_of(plan, "opponents/iql-s1")["lr"] == 0.3

@@ -1,5 +1,5 @@
-"""The networks' kernels, compiled to watch every access and every undefined operation, through all
-their self-tests and some odd sizes."""
+"""The kernels of networks and games, compiled to watch every access and every undefined operation,
+through all their self-tests and some odd sizes."""
 
 from __future__ import annotations
 
@@ -21,20 +21,34 @@ from omg.modules import device
 del os.environ["LD_PRELOAD"]  # the compiler need not be watched
 device.FLAGS = (*device.FLAGS, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
                 *{more!r})
-from omg.modules.kernels import gru, optimiser, ppo, qmix, stacked, subgoal
+from omg.envs.battle import kernel as battle
+from omg.envs.particles import kernel as particles
+for game in (battle, particles):
+    game.FLAGS = (*game.FLAGS, *device.FLAGS[-3 - len({more!r}):])
+from omg.modules.kernels import acting, gru, optimiser, ppo, qmix, stacked, subgoal
 from omg.modules.kernels.gru import GRUCore
 loaders = (gru.gru_kernel, qmix.qmix_kernel, ppo.ppo_kernel, stacked.stacked_kernel,
-           optimiser.optimiser_kernel, subgoal.subgoal_kernel)
+           optimiser.optimiser_kernel, subgoal.subgoal_kernel, battle.battle_kernel,
+           particles.particle_kernel, acting.acting_kernel)
 for load in loaders:
     kernel, reason = load()
     assert kernel is not None, reason
+from tests.unit.test_acting_kernel import CHOICES, Case as Acting
 from tests.unit.test_layers_kernel import both
+from tests.unit.test_particle_kernel import PredatorPreyEnv, SpreadEnv, play
+from tests.unit.test_particle_kernel import both as games
+most = dict(n_predators=100, n_prey=100, n_obstacles=100, max_cycles=2)
+for kind, args in ((SpreadEnv, dict(n_agents=1, max_cycles=1)), (PredatorPreyEnv, most)):
+    play(games(kind, args, 3), 5, 0)
 from tests.unit.test_ppo_kernel import Mixture, choices, policy_loss
 from tests.unit.test_subgoal_kernel import PriorVAE, in_both
 from tests.unit.test_subgoal_kernel import kernel as subgoals
 from tests.unit.test_td_kernel import Case
 for threads in (1, 2):
     torch.set_num_threads(threads)
+    for sizes in ((1, 1, 1, 1), (35, 3, 7, 17)):
+        for choice in CHOICES.values():
+            Acting(*sizes, hidden=96, some=True).act(choice)
     for sizes in ([1], [33, 32, 8, 1], [70, 5]):
         for inputs, hidden, outputs in ((1, 16, 1), (23, 48, 17)):
             both(sizes, inputs=inputs, hidden=hidden, outputs=outputs, idle=1)

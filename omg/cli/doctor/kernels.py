@@ -17,6 +17,7 @@ NETWORKS = "omg.modules.kernels"
 KERNELS = (
     ("GRU kernel", f"{NETWORKS}.gru", "gru_kernel", "nn.GRU is", "torch"),
     ("step kernel", f"{NETWORKS}.stacked", "stacked_kernel", "torch's layers are", "torch"),
+    ("acting kernel", f"{NETWORKS}.acting", "acting_kernel", "torch's operations are", "torch"),
     ("PPO kernel", f"{NETWORKS}.ppo", "ppo_kernel", "torch's operations are", "torch"),
     ("subgoal kernel", f"{NETWORKS}.subgoal", "subgoal_kernel", "torch's layers are", "torch"),
     ("mixer kernel", f"{NETWORKS}.qmix", "qmix_kernel", "torch's layers are", "torch"),
@@ -25,6 +26,7 @@ KERNELS = (
         *("torch's optimisers are", "torch"),
     ),
     ("battle kernel", "omg.envs.battle.kernel", "battle_kernel", "NumPy is", "NumPy"),
+    ("particle kernel", "omg.envs.particles.kernel", "particle_kernel", "NumPy is", "NumPy"),
 )
 
 

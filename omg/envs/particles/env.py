@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.contract import Keys, NativeEnv, draw_words, episode_keys
+from omg.envs.particles.kernel import KernelSteps, ParticleKernel, Stepped, particle_kernel
 from omg.envs.particles.physics import N_ACTIONS, Doubles, Particles
 from omg.envs.particles.scene import F, Scene, whole_episode
 from omg.types import (
@@ -60,6 +61,8 @@ class ParticleEnv(NativeEnv, Generic[F]):
         self._counters: dict[str, NDArray[Any]] = {
             name: np.full(n_copies, start) for name, start in counters.items()
         }
+        self._in_c: KernelSteps | None = None
+        self._chosen = False  # whether steps are made in C or in NumPy
 
     # --- what a game decides ---------------------------------------------------------------
 
@@ -70,6 +73,10 @@ class ParticleEnv(NativeEnv, Generic[F]):
     @abstractmethod
     def _frame_of(self, state: FloatArray, step: int, score: tuple[float, ...]) -> F:
         """The frame that a state vector [S] describes."""
+
+    def _kernel_rules(self) -> Mapping[str, float] | None:
+        """What the kernel must know of the game; None: it does not know it."""
+        return None
 
     @property
     def agent_sizes(self) -> tuple[float, ...]:
@@ -83,11 +90,51 @@ class ParticleEnv(NativeEnv, Generic[F]):
         obs, state = self._particles.view()
         return Observation(obs, state, self._avail(self.n_copies))
 
+    def use(self, kernel: ParticleKernel | None) -> None:
+        """Make steps in C, where the kernel knows the game, or in NumPy; the environment chooses
+        by itself before its first step."""
+        self._chosen, self._in_c = True, None
+        world, rules = self._particles, self._kernel_rules()
+        world.measure()
+        if kernel is None or rules is None or world.bodies.n_bodies > kernel.max_bodies:
+            return
+        kept = {"score": self._score, "steps": self._steps, "episode": self._episode}
+        kept |= {"keys": self._keys, "spread": self._spread, **self._counters}
+        rules = {**rules, "limit": self.spec.episode_limit}
+        self._in_c = KernelSteps(kernel, world, kept, rules)
+
     def step(self, actions: IntArray) -> TimeStep:
         """Push, move, pay, and restart the copies that reached the limit."""
         self._require_reset()
+        if not self._chosen:
+            self.use(particle_kernel()[0])
+        if self._in_c is None:
+            return self._step(self._checked_actions(actions))
+        told = self._in_c(actions) if isinstance(actions, np.ndarray) else None
+        if told is None:
+            told = self._in_c(self._checked_actions(actions))
+            assert told is not None
+        return self._seen(told)
+
+    def _seen(self, told: Stepped) -> TimeStep:
+        final = None
+        if told.final is not None:
+            ended = told.truncated.nonzero()[0]
+            final = FinalObservation(ended, *told.final, self._avail(len(ended)))
+        return TimeStep(
+            obs=told.obs,
+            state=told.state,
+            avail=self._avail(self.n_copies),
+            reward=told.reward,
+            terminated=np.zeros(self.n_copies, np.bool_),
+            truncated=told.truncated,
+            final=final,
+            info=dict(zip(self._counters, told.info, strict=True)),
+        )
+
+    def _step(self, actions: IntArray) -> TimeStep:
         world = self._particles
-        world.move(self._checked_actions(actions))
+        world.move(actions)
         self._steps += 1
         reward = self._outcome()
         self._score += reward

@@ -29,7 +29,7 @@ CONTACT_FORCE = 100.0
 CONTACT_MARGIN = 1e-3
 
 # Beyond this gap between two surfaces the push is below 1e-23 and left out.
-_PUSH_RANGE = 50 * CONTACT_MARGIN
+PUSH_RANGE = 50 * CONTACT_MARGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,9 @@ class Particles:
         self.bodies = bodies
         self.n_copies = n_copies
         n = bodies.n_agents
-        self._rows = np.zeros((bodies.n_bodies + n + 1, 2, n_copies))
-        self.place = self._rows[: bodies.n_bodies]
-        self.velocity = self._rows[bodies.n_bodies : -1]
+        self.rows = np.zeros((bodies.n_bodies + n + 1, 2, n_copies))
+        self.place = self.rows[: bodies.n_bodies]
+        self.velocity = self.rows[bodies.n_bodies : -1]
         self._set_up_pairs()
         self._max_speed = np.array(bodies.max_speeds)[:, None]
         self._limited = bool(np.isfinite(self._max_speed).any())
@@ -91,7 +91,7 @@ class Particles:
         self._choice = N_ACTIONS * np.arange(n)[:, None]
         self._force = np.zeros((n, 2, n_copies))
         self._state_rows = self._rows_of_state()
-        self._obs_rows = self._rows_of_observations(obs_dim, seen_velocities)
+        self.obs_rows = self._rows_of_observations(obs_dim, seen_velocities)
 
     def _set_up_pairs(self) -> None:
         """Pairs of bodies that can touch, without those of two things, and their distances."""
@@ -101,7 +101,7 @@ class Particles:
         self._first = np.array([a for a, _ in self.pairs], np.int64)
         self._second = np.array([b for _, b in self.pairs], np.int64)
         self._touch = np.array([bodies.sizes[a] + bodies.sizes[b] for a, b in self.pairs])
-        self._near = ((self._touch + _PUSH_RANGE) ** 2)[:, None]
+        self._near = ((self._touch + PUSH_RANGE) ** 2)[:, None]
         n_pairs = len(self.pairs) + n * bodies.n_ghosts
         self._apart = np.zeros((n_pairs, 2, self.n_copies))
         self.squared = np.zeros((n_pairs, self.n_copies))
@@ -193,12 +193,12 @@ class Particles:
 
     def view(self, copies: IntArray | None = None) -> tuple[FloatArray, FloatArray]:
         """Fresh observations [B, N, O] and states [B, S] of all or some copies."""
-        rows = self._rows if copies is None else self._rows[:, :, copies]
+        rows = self.rows if copies is None else self.rows[:, :, copies]
         n, around = self.bodies.n_agents, slice(2, 1 + self.bodies.n_bodies)
-        seen = _scratch((*self._obs_rows.shape, 2), rows.shape[-1])
-        np.subtract(rows[self._obs_rows[:, around]], rows[:n, None], out=seen[:, around])
+        seen = _scratch((*self.obs_rows.shape, 2), rows.shape[-1])
+        np.subtract(rows[self.obs_rows[:, around]], rows[:n, None], out=seen[:, around])
         for own in (slice(0, 2), slice(around.stop, None)):
-            seen[:, own] = rows[self._obs_rows[:, own]]
+            seen[:, own] = rows[self.obs_rows[:, own]]
         state = _scratch((len(self._state_rows), 2), rows.shape[-1])
         state[:] = rows[self._state_rows]
         return _copies_first(seen, (n, -1)), _copies_first(state, (-1,))

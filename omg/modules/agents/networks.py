@@ -10,6 +10,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
+from omg.components.action_selectors import Choice
+from omg.modules.kernels.acting import Shown, acting_kernel
 from omg.modules.kernels.given import GivenLoss
 from omg.modules.kernels.gru import BlockLoss, GRUCore
 from omg.modules.kernels.stacked import StackedKernel, stacked_kernel
@@ -174,34 +176,52 @@ class RNNAgent(AgentNetwork):
         kernel = None if torch.is_grad_enabled() or not len(inputs) else stacked_kernel()[0]
         return kernel if kernel is not None and kernel.fits(inputs, self.carry_dim) else None
 
+    def act(
+        self,
+        shown: Shown,
+        obs: Tensor,
+        last: Tensor,
+        avail: Tensor,
+        seats: Tensor | None,
+        carry: Tensor,
+        choice: Choice,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor] | None:
+        """Actions [B, n] and carry of observations [B, n, O], with all that lies between in one
+        call; None where the kernel does not take this, or a subclass steps otherwise."""
+        kernel, packs = acting_kernel()[0], self._kernel(obs)
+        if kernel is None or packs is None or type(self).step is not RNNAgent.step:
+            return None
+        if not kernel.fits(obs, self.carry_dim):
+            return None
+        packed = self._packed_weights(packs)
+        return kernel.act(packed, shown, obs, last, avail, seats, carry, choice, generator)
+
     def _packed_weights(self, kernel: StackedKernel) -> Tensor:
-        """The weights as the kernel reads them, packed anew after every change."""
-        weights = self._weights()
-        state = [(value.data_ptr(), value._version) for value in weights.values()]
+        """The weights as the kernel reads them, packed again after every change."""
+        state = [(weight.data_ptr(), weight._version) for weight in self._weights()]
         if self._packed is None or self._packed[0] != state:
             with torch.inference_mode(False), torch.no_grad():
-                self._packed = (
-                    state,
-                    kernel.pack(
-                        {
-                            key: (value.mT if value.ndim == 2 else value).unsqueeze(0)
-                            for key, value in weights.items()
-                        }
-                    ),
-                )
+                core = self.rnn
+                weights = [
+                    *(self.fc1.weight, self.fc1.bias, core.weight_ih, core.weight_hh),
+                    *(core.bias_ih, core.bias_hh, *self.fc2.as_one_layer()),
+                ]
+                self._packed = (state, kernel.pack_one([w.contiguous() for w in weights]))
         return self._packed[1]
 
-    def _weights(self) -> dict[str, Tensor]:
-        """By name; asked for in every step, so it goes around `nn.Module`'s slow look-up."""
-        parts = {name: self._modules[name]._parameters for name in ("fc1", "rnn", "fc2")}  # type: ignore[union-attr]
-        if self.fc2.value is not None:
-            parts["fc2.value"] = self.fc2.value._parameters
-        return {
-            f"{part}.{name}": weight
-            for part, own in parts.items()
-            for name, weight in own.items()
+    def _weights(self) -> list[Tensor]:
+        """All of them; asked for in every step, so it goes around `nn.Module`'s slow look-up."""
+        parts = self._modules
+        head = parts["fc2"]
+        layers = [parts["fc1"], parts["rnn"], head, head._modules.get("value")]  # type: ignore[union-attr]
+        return [
+            weight
+            for layer in layers
+            if layer is not None
+            for weight in layer._parameters.values()
             if weight is not None
-        }
+        ]
 
     def unroll_packed(
         self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None

@@ -4,14 +4,29 @@ its own weights."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from omg.modules.device import Found, largest_difference, load_kernel, pointer, switched
+from omg.modules.device import (
+    Found,
+    agreed,
+    largest_difference,
+    load_kernel,
+    plain,
+    pointer,
+    pointers,
+    switched,
+)
 
 LOG2E = 1.44269504  # as in vector.h
+
+
+def packed_size(inputs: int, hidden: int, n_actions: int, lanes: int) -> int:
+    """Numbers of one network's packed weights."""
+    padded = n_actions + -n_actions % lanes
+    return (1 + inputs + 4 + 6 * hidden) * hidden + (1 + hidden) * padded
 
 
 class StackedKernel:
@@ -57,16 +72,24 @@ class StackedKernel:
         parts = self._panels(fc1, 2 * lanes), gru, self._panels(fc2, lanes)
         return torch.cat([part.flatten(1) for part in parts], 1).contiguous()
 
+    def pack_one(self, weights: Sequence[Tensor]) -> Tensor:
+        """The same of one network as torch keeps it: fc1, w_ih, w_hh, b_ih, b_hh and fc2, each
+        layer a weight and a bias, [1, size]."""
+        (hidden, width), actions = weights[0].shape, len(weights[6])
+        shapes = [(hidden, width), (hidden,), *[(3 * hidden, hidden)] * 2, *[(3 * hidden,)] * 2]
+        shapes += [(actions, hidden), (actions,)]
+        agreed(plain(*weights), [tuple(weight.shape) for weight in weights] == shapes)
+        packed = weights[0].new_empty(1, packed_size(width, hidden, actions, self.lanes))
+        self._library.stacked_pack(
+            *map(ctypes.c_int64, (width, hidden, actions)), pointers(weights), pointer(packed)
+        )
+        return packed
+
     @staticmethod
     def _panels(weight: Tensor, width: int) -> Tensor:
         """[K, rows, …, out] -> [K, out / width, rows · … · width]."""
         pieces = weight.reshape(*weight.shape[:-1], -1, width)
         return pieces.movedim(-2, 1).flatten(2)
-
-    def _size(self, inputs: int, hidden: int, n_actions: int) -> int:
-        """Numbers per member in `pack`."""
-        padded = n_actions + -n_actions % self.lanes
-        return (1 + inputs + 4 + 6 * hidden) * hidden + (1 + hidden) * padded
 
     def step(
         self, packed: Tensor, inputs: Tensor, members: Tensor | None, carry: Tensor, n_actions: int
@@ -77,7 +100,7 @@ class StackedKernel:
         members = None if members is None else members.contiguous()
         (rows, width), hidden = inputs.shape, carry.shape[-1]
         if (
-            packed.shape[1] != self._size(width, hidden, n_actions)
+            packed.shape[1] != packed_size(width, hidden, n_actions, self.lanes)
             or (members is not None and members.shape != (rows,))
             or (members is not None and members.dtype != torch.int64)
             or carry.shape != (rows, hidden)
@@ -108,7 +131,7 @@ class StackedKernel:
         """One member's outputs [R, E, A] of E alternative steps from each carry: fc1 gave
         shared + own[places], and carry W_h (without bias) is already known."""
         (rows, kinds), hidden = places_RE.shape, own_PH.shape[-1]
-        skipped = packed.shape[1] - self._size(-1, hidden, n_actions)  # fc1
+        skipped = packed.shape[1] - packed_size(-1, hidden, n_actions, self.lanes)  # fc1
         if (
             len(packed) != 1
             or skipped <= 0
@@ -160,6 +183,9 @@ def _stacked_self_test(kernel: StackedKernel) -> float:
         h = torch.gru_cell(x, carry[row : row + 1], *matrices, *biases)
         q = h @ own["fc2.weight"] + own["fc2.bias"]
         pairs += [(found[0][row], q), (found[1][row], h)]
+    for k in range(2):
+        alone = [(w[k].mT if w[k].ndim == 2 else w[k]).contiguous() for w in weights.values()]
+        pairs.append((kernel.pack_one(alone)[0], kernel.pack(weights)[k]))
     return largest_difference(pairs)
 
 

@@ -1,0 +1,236 @@
+"""Headroom: who is measured, what the gaps are, and returns normalised by them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from omg.evaluation.crossplay_table import Agent, Cell, Crossplay
+from omg.evaluation.evaluate import crossplay
+from omg.evaluation.gap import measure_headroom, read_headroom, write_headroom
+from omg.evaluation.headroom import (
+    RANDOM,
+    Agents,
+    Headroom,
+    normalised,
+    side_words,
+    warnings,
+)
+from omg.evaluation.statistics import Welch
+from omg.opponents.pool import OpponentPool
+from omg.types import OmgError
+
+from .studies import make_run
+from .test_sides import scripted
+
+PLAIN = {"a": (1.0, 2.0, 3.0), "b": (3.0, 4.0, 5.0)}
+ORACLE = {"a": (5.0, 6.0, 7.0), "b": (7.0, 8.0, 9.0)}
+BEST = {"a": (9.0, 9.5, 10.0), "b": (3.5, 4.0, 4.5)}
+
+
+def found(
+    oracle: dict[str, tuple[float, ...]] = ORACLE, metric: str = "own_return", seeds: int = 3
+) -> Headroom:
+    """Two held-out opponents; random play earns 0 with the first and 10 with the second."""
+    cells = [
+        Cell(RANDOM, o, "homologue", "heldout", 4, {metric: v})
+        for o, v in (("a", 0.0), ("b", 10.0))
+    ]
+    told = {"plain": PLAIN, "oracle": oracle, "best": BEST}
+    for who, values in told.items():
+        for opponent, each in values.items():
+            for seed, value in enumerate(each[:seeds]):
+                name = f"{who}-{opponent}-{seed}" if who == "best" else f"{who}-{seed}"
+                cells.append(Cell(name, opponent, "homologue", "heldout", 4, {metric: value}))
+    return Headroom(
+        format=1,
+        env="foraging",
+        env_args={},
+        metric=metric,
+        episodes=4,
+        seed=0,
+        names={"plain": "D3QN", "oracle": "Oracle"},
+        agents=Agents(
+            plain=tuple(f"plain-{s}" for s in range(seeds)),
+            oracle=tuple(f"oracle-{s}" for s in range(seeds)),
+            responses={o: tuple(f"best-{o}-{s}" for s in range(seeds)) for o in "ab"},
+        ),
+        cells=tuple(cells),
+    )
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def test_the_row_of_an_opponent_is_worked_out_by_hand() -> None:
+    row, other = found().rows()
+    assert (row.opponent, row.random, row.plain, row.control) == ("a", 0.0, 2.0, None)
+    assert (row.oracle, row.best_response, row.difference, row.seeds) == (6.0, 9.5, 7.5, 3)
+    wanted = Welch.of(BEST["a"], PLAIN["a"]).interval()
+    assert (row.low, row.high) == (wanted.low, wanted.high)
+    assert (other.difference, other.random) == (0.0, 10.0)
+
+
+def test_a_gap_counts_seeds_by_their_mean_over_the_opponents() -> None:
+    """Plain 2, 3, 4; oracle 6, 7, 8; best responses 6.25, 6.75, 7.25."""
+    oracle, best = found().sides()
+    assert (oracle.gap, oracle.difference, oracle.headroom) == ("oracle - plain", 4.0, True)
+    wanted = Welch.of((6.0, 7.0, 8.0), (2.0, 3.0, 4.0)).interval()
+    assert (oracle.low, oracle.high) == (wanted.low, wanted.high)
+    assert (best.gap, best.difference) == ("best response - plain", 3.75)
+    assert best.low == Welch.of((6.25, 6.75, 7.25), (2.0, 3.0, 4.0)).interval().low
+
+
+def test_a_study_without_headroom_is_told_so_and_one_with_it_is_not() -> None:
+    assert warnings(found()) == []
+    (said,) = warnings(found(oracle=PLAIN))
+    assert said.startswith("No headroom with unseen opponents in own return: oracle - plain +0.000")
+    (few,) = warnings(found(seeds=2))
+    assert "fewer than three seeds" in few
+    assert "unseen opponents, oracle - plain: +4.000 [" in side_words(found())[0]
+
+
+def test_where_less_is_better_headroom_lies_below_zero() -> None:
+    steps = found(metric="ep_length")
+    assert [row.headroom for row in steps.sides()] == [False, False]
+    fewer = found(oracle={"a": (0.1, 0.2, 0.3), "b": (0.1, 0.2, 0.3)}, metric="ep_length")
+    assert fewer.sides()[0].headroom is True
+
+
+def test_returns_are_normalised_where_the_best_response_beats_random_play() -> None:
+    headroom = found()
+    assert headroom.references("own_return") == {"a": (0.0, 9.5)}, "b: random play is better"
+    cells = (
+        Cell("x", "a", "homologue", "heldout", 4, {"own_return": 1.9}),
+        Cell("x", "b", "homologue", "heldout", 4, {"own_return": 1.9}),
+        Cell("x", "mixed", "mixed", "heldout", 4, {"own_return": 1.9}),
+    )
+    first, *others = normalised(cells, headroom, ["own_return"])
+    assert first.metrics["normalised_own_return"] == pytest.approx(0.2)
+    assert [dict(cell.metrics) for cell in others] == [{"own_return": 1.9}] * 2
+
+
+def test_a_best_response_that_may_be_no_better_than_random_play_is_no_reference() -> None:
+    """9.0 ± 4.3 · 1 / √3 reaches down to 6.5, and random play earns 7."""
+    headroom = found()
+    changed = [
+        replace(c, metrics={"own_return": 7.0}) if (c.agent, c.opponent) == (RANDOM, "a") else c
+        for c in headroom.cells
+    ]
+    spread = {"best-a-0": 8.0, "best-a-1": 9.0, "best-a-2": 10.0}
+    changed = [
+        replace(c, metrics={"own_return": spread[c.agent]}) if c.agent in spread else c
+        for c in changed
+    ]
+    assert replace(headroom, cells=tuple(changed)).references("own_return") == {}
+
+
+def test_a_normalised_summary_is_over_the_opponents_with_references() -> None:
+    cells = tuple(
+        Cell("x", o, "homologue", "heldout", 4, {"own_return": v})
+        for o, v in (("a", 1.9), ("b", 5.0))
+    )
+    table = Crossplay(
+        format=1,
+        env="foraging",
+        agents=(Agent("x", "X", 1),),
+        opponents=(),
+        cells=normalised(cells, found(), ["own_return"]),
+    )
+    (row,) = [r for r in table.summaries() if r.metric == "normalised_own_return"]
+    assert (row.mean, row.opponents) == (pytest.approx(0.2), 1)
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    headroom = found()
+    write_headroom(headroom, tmp_path)
+    assert read_headroom(tmp_path / "headroom.json").sides() == headroom.sides()
+    with (tmp_path / "headroom.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["opponent"], r["side"], float(r["best_response"])) for r in rows] == [
+        ("a", "unseen", 9.5),
+        ("b", "unseen", 4.0),
+    ]
+
+
+# --- games ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two plain agents, and the best response to a script that is held out."""
+    folder = tmp_path_factory.mktemp("study")
+    pool = f"--opponent_pool={scripted(folder).path}"
+    for seed in (1, 2):
+        make_run(folder, f"plain-s{seed}", "--config=d3qn", pool, f"--seed={seed}", "--label=Plain")
+    alone = "--opponent_members=['script-random-0']"
+    make_run(folder, "best-s1", "--config=d3qn", pool, alone, "--label=Best response to random")
+    return folder
+
+
+def measured(study: Path, *runs: str, **more: str) -> Headroom:
+    names = {"plain": "Plain", **more}
+    return measure_headroom([study / r for r in runs], study / "pool", names=names, episodes=8)
+
+
+@pytest.mark.long
+def test_a_best_response_plays_its_own_opponent_and_nobody_else(study: Path) -> None:
+    headroom = measured(study, "plain-s1", "best-s1")
+    assert headroom.splits() == ["train", "validation", "heldout"]
+    best = [c for c in headroom.cells if c.agent.startswith("best")]
+    assert [(c.opponent, c.split) for c in best] == [("script-random-0", "heldout")]
+    assert [r.opponent for r in headroom.rows() if r.best_response is not None] == [
+        "script-random-0"
+    ]
+
+
+@pytest.mark.long
+def test_random_play_does_not_depend_on_anybodys_weights(study: Path) -> None:
+    one, other = (measured(study, name) for name in ("plain-s1", "plain-s2"))
+
+    def games(headroom: Headroom, who: str) -> list[dict[str, float | None]]:
+        return [dict(c.metrics) for c in headroom.cells if c.agent.startswith(who)]
+
+    assert games(one, RANDOM) == games(other, RANDOM)
+    assert games(one, "plain") != games(other, "plain")
+    assert len({c["ep_length"] for c in games(one, RANDOM)}) > 1
+
+
+@pytest.mark.long
+def test_a_cross_play_beside_a_measured_pool_has_normalised_returns(
+    study: Path, tmp_path: Path
+) -> None:
+    headroom = measured(study, "plain-s1", "best-s1")
+    cells = [
+        replace(c, metrics={**c.metrics, "own_return": 2.0}) if c.agent.startswith("best") else c
+        for c in headroom.cells
+    ]
+    write_headroom(replace(headroom, cells=tuple(cells)), study)
+    try:
+        table = crossplay([study / "plain-s1"], split="all", episodes=8, out=tmp_path)
+    finally:
+        (study / "headroom.json").unlink()
+    random = next(c for c in cells if (c.agent, c.split) == (RANDOM, "heldout")).metrics
+    for cell in table.cells:
+        if cell.split == "heldout":
+            low = random["own_return"] or 0.0
+            value = cell.metrics["own_return"] or 0.0
+            share = (value - low) / (2.0 - low)
+            assert cell.metrics["normalised_own_return"] == pytest.approx(share)
+        else:
+            assert "normalised_own_return" not in cell.metrics
+    content = json.loads((tmp_path / "crossplay.json").read_text())
+    assert "normalised_own_return" in {row["metric"] for row in content["summary"]}
+
+
+@pytest.mark.long
+def test_what_cannot_be_measured_is_refused(study: Path) -> None:
+    with pytest.raises(OmgError, match="is called 'Plain', which is neither plain, control nor"):
+        measured(study, "plain-s1", plain="D3QN")
+    with pytest.raises(OmgError, match="no run of the plain agent 'Plain'"):
+        measured(study, "best-s1")
+    assert OpponentPool.open(study / "pool").members("heldout")
