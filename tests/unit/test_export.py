@@ -64,8 +64,10 @@ def _kind(value: np.ndarray) -> type:
 
 @pytest.mark.parametrize(
     "name",
-    ["qmix", "iql_idv", "d3qn_omg_tuned", "ippo", "d3qn_control", "d3qn_moa"]
-    + ["d3qn_meliba", "d3qn_types"],
+    [
+        *("qmix", "iql_idv", "d3qn_omg_tuned", "ippo", "d3qn_control", "d3qn_moa"),
+        *("d3qn_meliba", "d3qn_types"),
+    ],
 )
 def test_an_exported_policy_acts_as_the_loaded_agent_in_any_number_of_games(
     runs: Runs, name: str

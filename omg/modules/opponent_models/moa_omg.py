@@ -34,10 +34,9 @@ class MoaSubgoalModel(SubgoalModel):
         check_others(spec, "moa")
         self._others, self._actions = spec.n_agents - 1, spec.n_actions
         self.limit = float(spec.episode_limit)
-        self.nets = PairNets(spec, goal_dim=config.subgoal_dim, hidden_dim=config.am_hidden_dim)
+        self.nets = PairNets(spec, goal_dim=self._subgoal_dim, hidden_dim=config.am_hidden_dim)
         self.feature_dim += self._others * self._actions
         self.carry_dim += 1
-        self.reads_state = config.subgoal_feature != "latent"
 
     @property
     def feeds_subgoals(self) -> bool:
@@ -52,8 +51,14 @@ class MoaSubgoalModel(SubgoalModel):
         chances = self.nets.given(obs, rows.time / self.limit, avail, rows.seats, subgoal)
         return of_the_present(chances, rows)
 
-    def features(self, subgoal: Tensor, rows: ModelRows, decoded: Tensor | None = None) -> Tensor:
-        fed = super().features(subgoal, rows, decoded)
+    def features(
+        self,
+        subgoal: Tensor,
+        rows: ModelRows,
+        context: Tensor | None = None,
+        decoded: Tensor | None = None,
+    ) -> Tensor:
+        fed = super().features(subgoal, rows, context, decoded)
         return torch.cat([fed, self.predicted(subgoal, rows)], -1)
 
     @torch.no_grad()
