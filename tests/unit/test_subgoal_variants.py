@@ -97,7 +97,7 @@ def test_an_event_subgoal_shows_every_other_at_its_own_next_event(pool: Path) ->
     case = Case(pool, "--subgoal_mode=event", "--subgoal_source=opponents")
     lesson = case.training.prepare(case.update.played, START, case.values)
     packing, rows, load = case.packing, case.rows, 5
-    mean = lesson.selected.mean[lesson.selected.chosen]
+    mean = lesson.selected.lessons.prior_mean[lesson.selected.lessons.chosen]
     apart = 0
     for number, p in enumerate(packing.now.tolist()):
         b, t, seat = int(packing.episode[p]), int(packing.time[p]), int(rows.seats[p])
@@ -155,7 +155,7 @@ def test_further_horizons_are_encoded_beside_the_selected_state(pool: Path) -> N
     flags = ("--subgoal_mode=fixed", "--subgoal_fixed_k=2", "--subgoal_horizons=[1,7]")
     case = Case(pool, *flags)
     lesson = case.training.prepare(case.update.played, START, case.values)
-    mean = lesson.selected.mean[lesson.selected.chosen]
+    mean = lesson.selected.lessons.prior_mean[lesson.selected.lessons.chosen]
     assert case.model.feature_dim == 3 * 8
     for number, p in enumerate(case.packing.now.tolist()):
         b, t = int(case.packing.episode[p]), int(case.packing.time[p])
