@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from omg.opponents.pool import OpponentPool, PoolMember
 from omg.runners import Runner, runner_of
 from omg.runners.assembly import make_rollout
 from omg.runners.rollout import Rollout
+from omg.storage.sums import sha256_of
 from omg.types import EnvSpec, OmgError
 
 # Copies that are stepped together where stepping many costs little.
@@ -48,6 +50,13 @@ class AgentRun(TrainedRun):
     def id(self) -> str:
         """The method and the seed, as in the name of a file."""
         return f"{slug(self.method)}-s{self.config.seed}"
+
+
+def weights_hash(agent: AgentRun) -> str:
+    """Tells an agent's weights from any others."""
+    files = sorted(path for path in agent.model.rglob("*.th") if path.name != "opt.th")
+    sums = "".join(sha256_of(path) for path in files)
+    return hashlib.sha256(sums.encode()).hexdigest()[:16]
 
 
 def slug(text: str) -> str:

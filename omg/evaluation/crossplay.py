@@ -16,6 +16,7 @@ from omg.evaluation.agent_runs import (
     check_pool,
     read_agent_run,
     role_of,
+    weights_hash,
 )
 from omg.evaluation.crossplay_table import (
     FORMAT,
@@ -33,6 +34,7 @@ from omg.evaluation.own_game import check_seed, with_places
 from omg.evaluation.words import SIDES
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.opponents.sides import completed
+from omg.opponents.unseen import check_recordable, record_look
 from omg.registry import nearest
 from omg.runners.rollout import run_test
 from omg.storage.models import read_meta, saved_steps
@@ -219,11 +221,20 @@ def run_crossplay(
     _check_unseen(everyone, tasks, opened)
     if metric and metric not in known_metrics(spec):
         _check_measured(metric, agents, opened, tasks[:1], plan)
+    check_recordable(opened, _held_out(tasks))
     cells: list[Cell] = []
     for agent_id, agent in agents.items():
         for cell in play_agent(agent_id, agent, opened, tasks, plan, device=device):
             cells.append(cell)
             on_cell(cell, len(tasks) * len(agents))
+    record_look(
+        opened,
+        _held_out(tasks),
+        kind="evaluation",
+        runs={str(agent.folder): weights_hash(agent) for agent in everyone},
+        episodes=plan.episodes,
+        options={name: getattr(plan, name) for name in LOOKED},
+    )
     config = first.config
     opponents = [m for split in plan.splits for m in opened.members(split)]
     game = config.as_dict()["env_args"]
@@ -244,6 +255,15 @@ def run_crossplay(
         baseline=compared,
         strangers=tuple(m.id for m in opponents if m.env_args and dict(m.env_args) != game),
     )
+
+
+# What of a plan decides the numbers against held-out opponents.
+LOOKED = ("lineup", "finetune_episodes", "seed", "which", "greedy", "permute")
+
+
+def _held_out(tasks: Sequence[Task]) -> list[PoolMember]:
+    """The players of the held-out side's cells."""
+    return [member for task in tasks for member in task.members if task.split == "heldout"]
 
 
 def _check_measured(

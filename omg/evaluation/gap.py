@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omg.components.action_selectors import DecayThenFlat, EpsilonGreedy
 from omg.envs.registry import make_batched
-from omg.evaluation.agent_runs import AgentRun, SeatedAgent, check_pool, role_of
+from omg.evaluation.agent_runs import AgentRun, SeatedAgent, check_pool, role_of, weights_hash
 from omg.evaluation.crossplay import (
     CPU,
     CrossplayPlan,
@@ -25,6 +25,7 @@ from omg.evaluation.crossplay_table import RENAMED, Cell, cell_metrics
 from omg.evaluation.headroom import FORMAT, RANDOM, ROLES, Agents, Headroom
 from omg.opponents.pool import OpponentPool, Split
 from omg.opponents.sides import named_member
+from omg.opponents.unseen import check_recordable, record_look
 from omg.registry import nearest
 from omg.runners.rollout import run_test
 from omg.storage.files import read_checked, write_text
@@ -72,6 +73,8 @@ def measure_headroom(
     spec = probe.spec
     probe.close()
     tasks = tasks_of(opened, plan, spec, role_of(first, opened, spec))
+    met = [member for task in tasks for member in task.members]
+    check_recordable(opened, met)
     cells: list[Cell] = []
     games = _games(found, tasks)
     total = sum(len(each) for _, _, each in games)
@@ -80,6 +83,14 @@ def measure_headroom(
         for cell in play(agent_id, agent, opened, each, plan):
             cells.append(cell)
             on_cell(cell, total)
+    record_look(
+        opened,
+        met,
+        kind="headroom",
+        runs={str(agent.folder): weights_hash(agent) for agent in agents.values()},
+        episodes=episodes,
+        options={"seed": seed},
+    )
     result = Headroom(
         format=FORMAT,
         env=first.config.env,

@@ -27,6 +27,8 @@ from omg.experiment.trained import load_optimiser, model_meta
 from omg.experiment.training import Parts, TrainingLoop
 from omg.learners import LEARNERS
 from omg.modules.device import choose_device, set_up_torch, tune_allocator
+from omg.opponents.sides import training_members
+from omg.opponents.unseen import record_look
 from omg.runners import runner_of
 from omg.runners.assembly import build_learner, episode_scheme, make_controller, make_rollout
 from omg.runners.overlap import Collector, CollectorProcess, Link
@@ -290,6 +292,9 @@ class Run:
         resumed = self._resume_at is not None
         loop = self._loop or self._new_loop()
         record_session(self.folder, config)
+        if config.opponent_members:
+            pool, met = training_members(config, self.spec)
+            record_look(pool, met, kind="training", runs={str(self.folder.path): ""})
         loop.logger = MetricLogger(
             self.folder.metrics,
             sinks=self._sinks,

@@ -13,6 +13,8 @@ from omg.evaluation.gap import FILE, read_headroom
 from omg.evaluation.grouping import check_seeds, distinguish
 from omg.evaluation.headroom import Headroom
 from omg.experiment.series import Curve
+from omg.opponents.unseen import FILE as LOOKS
+from omg.opponents.unseen import Look, read_looks
 from omg.registry import nearest
 from omg.report.formats import DRAWN, Replay, read_crossplay, read_pool, read_replay
 from omg.report.looks import Kind, kind_of, looks_of, nth_look
@@ -40,6 +42,7 @@ class ReportData:
     priors: tuple[RunRecord, ...]
     crossplay: Crossplay | None
     headroom: Headroom | None
+    unseen_looks: tuple[Look, ...]  # at the held-out side of the pool
     opponents: tuple[Opponent, ...]
     opponent_runs: Mapping[str, RunRecord]  # by the folder's name
     replays: tuple[tuple[str, Replay], ...]  # with the file's name
@@ -167,6 +170,7 @@ def collect(sources: Sequence[Path], *, title: str = "", metric: str = "") -> Re
         priors=tuple(run for run in runs if run.role == "prior"),
         crossplay=crossplay,
         headroom=_headroom(sources),
+        unseen_looks=_unseen_looks(sources),
         opponents=_opponents(sources, crossplay),
         opponent_runs={run.path.name: run for run in runs if run.role == "opponent"},
         replays=tuple(replays),
@@ -202,6 +206,12 @@ def _one_crossplay(sources: Sequence[Path]) -> Crossplay | None:
 def _headroom(sources: Sequence[Path]) -> Headroom | None:
     files = [path for source in sources if (path := source / FILE).is_file()]
     return read_headroom(files[0]) if files else None
+
+
+def _unseen_looks(sources: Sequence[Path]) -> tuple[Look, ...]:
+    files = [place / LOOKS for source in sources for place in (source, source / "pool")]
+    found = {look.key: look for path in files for look in read_looks(path)}
+    return tuple(found.values())
 
 
 def _replays(sources: Sequence[Path], notes: list[str]) -> list[tuple[str, Replay]]:

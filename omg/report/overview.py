@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from omg.evaluation.words import SIDES
+from omg.opponents.unseen import looks_words
 from omg.report.data import ReportData
-from omg.report.html import Child, Html, details, el, join, note, section
+from omg.report.html import Child, Html, details, el, join, note, section, table
 from omg.report.methods import command_table, difference_table, shared_table
 
 NOT_SHOWN = ("started", "packages")  # of a session; packages one by one
@@ -33,7 +35,9 @@ def summary(data: ReportData) -> Html:
         for term, value, *rest in _facts(data)
         for why in (rest[0] if rest else "",)
     ]
-    return join(el("p", _lede(data), class_="lede"), el("dl", facts, class_="facts"))
+    said = looks_words(data.unseen_looks)
+    looked = el("p", said, class_="about") if said else None
+    return join(el("p", _lede(data), class_="lede"), el("dl", facts, class_="facts"), looked)
 
 
 def setup_section(data: ReportData) -> Html:
@@ -57,9 +61,23 @@ def setup_section(data: ReportData) -> Html:
         if shared
         else details("Settings that differ from the defaults", difference_table(data)),
         details("Settings shared by all methods", shared) if shared else None,
+        _looked(data),
         _provenance(data),
         notes,
     )
+
+
+def _looked(data: ReportData) -> Html | None:
+    """Every look at the unseen side, in its order."""
+    rows: list[Sequence[Child]] = [
+        [look.when, look.kind, str(len(look.runs)), ", ".join(look.members), str(look.episodes)]
+        for look in data.unseen_looks
+    ]
+    if not rows:
+        return None
+    head = ["when", "for", "runs", "opponents", "episodes"]
+    content = table(head, rows, caption="Looks at the unseen side", numeric=[2, 4], wrap=[3])
+    return details("Looks at the unseen side", content)
 
 
 def _provenance(data: ReportData) -> Html | None:

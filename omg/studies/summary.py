@@ -15,6 +15,8 @@ from omg.evaluation.gap import FILE, read_headroom
 from omg.evaluation.headroom import COLUMNS as HEADROOM
 from omg.evaluation.headroom import opponent_words, side_words, warnings
 from omg.evaluation.words import PERMUTATION, SIDES, seed_notes, spoken, value_words
+from omg.opponents.unseen import FILE as LOOKS
+from omg.opponents.unseen import looks_words, read_looks
 from omg.report.formats import read_crossplay
 from omg.studies.steps import Plan
 
@@ -44,6 +46,8 @@ def print_result(plan: Plan) -> None:
             print(PERMUTATION)
         for line in steps_lines(found):
             print(line)
+        if said := looks_words(read_looks(plan.out / LOOKS)):
+            print(said)
         for note in seed_notes([len(ids) for ids in found.methods().values()]):
             print(note)
     if plan.spec.report:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from omg.evaluation.comparisons import comparisons, p_words
 from omg.evaluation.gap import write_headroom
+from omg.opponents.pool import OpponentPool
+from omg.opponents.unseen import FILE, record_look
 from omg.report.formats import read_crossplay
 from tests.unit.report_data import Shape, write_pipeline
 from tests.unit.test_headroom import PLAIN, found
@@ -58,3 +60,21 @@ def test_a_study_with_headroom_is_not_warned_of(tmp_path: Path) -> None:
     page = page_of(folder)
     assert "No headroom" not in page.text
     assert page.table("Headroom by side").rows[1][3] == "yes"
+
+
+def test_looks_at_the_unseen_side_are_counted_and_listed(tmp_path: Path) -> None:
+    folder = write_pipeline(tmp_path / "study")
+    assert "The unseen side was looked at" not in page_of(folder).text
+    pool = OpponentPool.create(tmp_path / "pool")
+    pool.add_script("random", split="heldout")
+    for kind in ("evaluation", "headroom"):
+        record_look(pool, pool.members(), kind=kind, runs={"a": ""})
+    (pool.path / FILE).rename(folder / FILE)
+    page = page_of(folder)
+    said = "looked at 2 times: 1 to evaluate agents, 1 to measure headroom."
+    assert f"The unseen side was {said}" in page.text
+    rows = page.table("Looks at the unseen side").rows[1:]
+    assert [row[1:4] for row in rows] == [
+        ["evaluation", "1", "script-random-0"],
+        ["headroom", "1", "script-random-0"],
+    ]
