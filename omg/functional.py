@@ -53,7 +53,8 @@ class Packing:
     def _of_equal(cls, batch: int, steps: int, device: torch.device) -> Packing:
         """Episodes of one length, none of which terminated: many games have no others."""
         lengths, nowhere = np.full(batch, steps), np.zeros((batch, steps), np.bool_)
-        return cls._of_lengths((batch, steps), device, lengths, nowhere)
+        with torch.inference_mode(False):  # a later pass may need gradients
+            return cls._of_lengths((batch, steps), device, lengths, nowhere)
 
     @classmethod
     def _of_lengths(
