@@ -71,7 +71,7 @@ class BranchKernel:
         widths = (len(weights[0]), weights[3].shape[-1])
         given = [of.inputs, of.hidden, of.table]
         given += [] if of.products is None else [of.products]
-        return plain(*given, *weights) and not any(w % 16 for w in widths) and of.at.numel() > 0
+        return plain(*given, *weights) and not any(w % 16 for w in widths) and of.places.numel() > 0
 
     def outputs(self, of: Branches, weights: list[Tensor]) -> Tensor:
         """[R, E, A], zeros of alternatives that are not wanted. Without gradients."""
