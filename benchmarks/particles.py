@@ -1,4 +1,5 @@
-"""Games of moving discs against mpe2's, alternating: what their benchmarks share.
+"""`python -m benchmarks.particles`: microseconds of a step in C and in NumPy, alternating. And what
+the benchmarks of both games against mpe2's share.
 
 Random actions, restarts included, CPU seconds of this thread, so that a busy machine disturbs less.
 """
@@ -14,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.report import markdown_table
+from omg.envs.particles.env import ParticleEnv
+from omg.envs.particles.kernel import particle_kernel
 from omg.envs.registry import make_batched
 
 COPIES = (1, 16, 128, 1024)
@@ -71,3 +75,36 @@ def print_comparison(
         ours, theirs = (median(side) for side in zip(*pairs, strict=True))
         spread = f"{ratios[0]:.0f}-{ratios[-1]:.0f}"
         print(f"{number:>8,}{ours:>14,.0f}{theirs:>10,.0f}{median(ratios):>9.0f}x{spread:>16}")
+
+
+def step_microseconds(name: str, copies: int, *, in_c: bool, steps: int = 50) -> float:
+    """Of all copies of the default game."""
+    env = make_batched(name, {}, n_copies=copies)
+    assert isinstance(env, ParticleEnv)
+    env.use(particle_kernel()[0] if in_c else None)
+    env.reset(0)
+    actions = np.random.default_rng(0).integers(0, 5, (steps, copies, env.spec.n_agents))
+    for act in actions:
+        env.step(act)
+    start = thread_time()
+    for act in actions:
+        env.step(act)
+    return 1e6 * (thread_time() - start) / steps
+
+
+def main() -> None:
+    header, rows = ["game", "copies", "C", "NumPy", "ratio"], []
+    for name in ("spread", "predator_prey"):
+        for copies in (8, 64, 1024):
+            pairs = [
+                [step_microseconds(name, copies, in_c=in_c) for in_c in (True, False)]
+                for _ in range(9)
+            ]
+            ours, theirs = (median(side) for side in zip(*pairs, strict=True))
+            ratio = median(theirs / ours for ours, theirs in pairs)
+            rows.append([name, f"{copies:,}", f"{ours:.0f}", f"{theirs:.0f}", f"{ratio:.1f}x"])
+    print(markdown_table(header, rows))
+
+
+if __name__ == "__main__":
+    main()

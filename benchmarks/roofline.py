@@ -3,6 +3,7 @@
 The peak is a large product of packed matrices made from the kernels' own tiles, on one thread, or
 torch's, if that is faster. Operations are those that the sizes ask for, without padding; memory is
 what a call must read and write at least once if nothing of it is in a cache. CPU seconds, medians.
+With OMG_ARCH=x86-64-v3 the kernels use AVX2 only.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from omg.modules.agents.networks import RNNAgent
 from omg.modules.kernels.optimiser import FastAdam, optimiser_kernel
 from omg.modules.kernels.ppo import PolicyLoss, Taken, ppo_kernel
 from omg.modules.kernels.qmix import TDLoss, Transitions, qmix_kernel
+from omg.modules.kernels.subgoal import Lessons, subgoal_kernel
 from omg.modules.mixers import QMixer
 
 INPUTS, HIDDEN, ACTIONS = 26, 64, 5  # Spread's, with last action and seat
@@ -152,6 +154,39 @@ def _mixer() -> list[Piece]:
     return [Piece(what, lambda: loss.of_values(values), operations, floats)]
 
 
+def _subgoals() -> list[Piece]:
+    """OMG's inference of 64 episodes of Foraging, and its loss."""
+    kernel, _ = subgoal_kernel()
+    if kernel is None:
+        return []
+    torch.manual_seed(0)
+    seen, embed, given, hidden, subgoal = dims = (15, 128, 128, 128, 64)
+    slots, count = 64 * 51, 64 * 50
+    weights = [torch.randn(shape) / 16 for shape in kernel._shapes(dims)]
+    own, condition, noise = (torch.randn(slots, width) for width in (seen, given, subgoal))
+    lessons = Lessons(
+        *(torch.arange(count), torch.randint(slots, (count,))),
+        *(torch.randn(slots, subgoal) for _ in range(2)),
+    )
+    drawn = kernel.forward(own, condition, noise, weights)
+    inferring = 2.0 * slots * (seen * embed + (embed + given) * hidden + hidden * 2 * subgoal)
+    decoding = 2.0 * count * ((subgoal + given) * hidden + hidden * embed)
+    back = 2 * (inferring + decoding) - 2.0 * slots * seen * embed  # nobody wants that gradient
+    moved = slots * float(seen + given + 3 * subgoal)
+    return [
+        Piece(
+            f"OMG's inference, {slots:,} slots",
+            lambda: kernel.forward(own, condition, noise, weights),
+            *(inferring, moved + slots * subgoal),
+        ),
+        Piece(
+            f"its loss with all gradients, {count:,} transitions",
+            lambda: kernel.fit(own, drawn, lessons, weights, kl_weight=0.1),
+            *(decoding + back, 2 * moved + slots * given),
+        ),
+    ]
+
+
 def _optimiser() -> list[Piece]:
     if optimiser_kernel()[0] is None:
         return []
@@ -165,7 +200,7 @@ def rows() -> list[list[str]]:
     """Lines of the table."""
     device.tune_allocator()
     found = []
-    pieces = [*_agent(96, 26), *_agent(96, 25)[2:], *_mixer(), *_optimiser()]
+    pieces = [*_agent(96, 26), *_agent(96, 25)[2:], *_mixer(), *_subgoals(), *_optimiser()]
     for piece in pieces:
         seconds = seconds_of(piece.run)
         speed = piece.operations / seconds

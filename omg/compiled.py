@@ -152,7 +152,9 @@ def _opened(path: Path, beside: Path | None) -> ctypes.CDLL:
 def _built_here(
     source: Path, flags: tuple[str, ...], beside: Path | None
 ) -> tuple[ctypes.CDLL | None, str]:
-    """For this very processor, by this machine's compiler."""
+    """For this very processor, or the one that OMG_ARCH names, by this machine's compiler."""
+    wanted = f"-march={os.environ.get('OMG_ARCH') or 'native'}"
+    flags = tuple(wanted if flag == NATIVE else flag for flag in flags)
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
     if compiler is None:
         return None, "no C compiler found"

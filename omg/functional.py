@@ -8,12 +8,14 @@ longest first, so that step t of all episodes that reach it is one contiguous pi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 # Large enough to lose against any value, finite so that padding cannot make NaN.
@@ -40,20 +42,42 @@ class Packing:
         last observation, so it is a successor and never a transition; neither is a slot behind
         a termination."""
         (batch, steps), device = filled_BT.shape, filled_BT.device
-        terminated = terminated_BT.cpu().numpy().astype(bool)
-        lengths = filled_BT.cpu().numpy().sum(1)
+        terminated = terminated_BT.cpu().numpy().astype(bool, copy=False)
+        filled = filled_BT.cpu().numpy()
+        if filled.all() and not terminated.any():
+            return cls._of_equal(batch, steps, device)
+        return cls._of_lengths((batch, steps), device, filled.sum(1), terminated)
+
+    @classmethod
+    @functools.lru_cache(maxsize=16)
+    def _of_equal(cls, batch: int, steps: int, device: torch.device) -> Packing:
+        """Episodes of one length, none of which terminated: many games have no others."""
+        lengths, nowhere = np.full(batch, steps), np.zeros((batch, steps), np.bool_)
+        with torch.inference_mode(False):  # a later pass may need gradients
+            return cls._of_lengths((batch, steps), device, lengths, nowhere)
+
+    @classmethod
+    def _of_lengths(
+        cls,
+        shape: tuple[int, int],
+        device: torch.device,
+        lengths: NDArray[np.int64],
+        terminated: NDArray[np.bool_],
+    ) -> Packing:
+        clock = np.arange(shape[1])
         order = np.argsort(-lengths, kind="stable")
-        reached = np.arange(steps)[:, None] < lengths[order]  # [T, B]
+        reached = clock[:, None] < lengths[order]  # [T, B]
         time, rank = reached.nonzero()
         sizes = reached.sum(1)
         sizes = sizes[sizes > 0]
         offsets = np.cumsum(sizes) - sizes
         episode = order[rank]
         usable = time + 1 < lengths[episode]
-        usable &= ~(terminated[episode, np.maximum(time - 1, 0)] & (time > 0))
+        if (terminated & (clock + 2 < lengths[:, None])).any():  # an episode goes on after its end
+            usable &= ~(terminated[episode, np.maximum(time - 1, 0)] & (time > 0))
         now = usable.nonzero()[0]
         return cls._of_arrays(
-            (batch, steps),
+            shape,
             device,
             episode=episode,
             time=time,
@@ -62,7 +86,7 @@ class Packing:
             length=lengths[episode],
             now=now,
             next=offsets[time[now] + 1] + rank[now] if len(now) else now,
-            place=episode * steps + time,
+            place=episode * shape[1] + time,
         )
 
     @classmethod
@@ -103,7 +127,8 @@ class Packing:
         """Some of the episodes, each without its last slot (no slot of it is a transition that
         knows its successor), and where their slots lie here, [P']."""
         device, steps, sizes = self.episode.device, self.shape[1], self.sizes.numpy()
-        rank_of = np.argsort(self.episode[: sizes[0]].cpu().numpy())
+        rank_of = np.empty(sizes[0], np.int64)
+        rank_of[self.episode[: sizes[0]].cpu().numpy()] = np.arange(sizes[0])
         ranks = rank_of[episodes.cpu().numpy()]
         numbers = np.argsort(ranks)
         ranks = ranks[numbers]

@@ -23,6 +23,7 @@ class Experience:
     actions: Tensor  # [P, n]
     numbers: Tensor  # [4, P, n]: the four that follow, together, because they are read together
     counts: Tensor | None  # [P, n], which seats act in a transition there; None: all of them
+    everyone: bool = False  # whether that is everyone at every slot but an episode's last
 
     @property
     def log_probs(self) -> Tensor:
@@ -58,7 +59,7 @@ class Experience:
             return of_slots.index_select(0, slots)
 
         inputs, shared = those(self.inputs), self.critic_inputs is self.inputs
-        counts = None if self.counts is None else those(self.counts)
+        counts = None if self.counts is None or self.everyone else those(self.counts)
         all_count = counts is None or bool(counts.all())
         return Experience(
             arranged=Sequences(

@@ -176,7 +176,11 @@ class PPOLearner(PolicyLearner):
         )
         returns = advantages + values
         counts = acting_slots(played)
-        predictions, aims, gains = (x[counts] for x in (values, returns, advantages))
+        everyone = played.alive is None
+        predictions, aims, gains = (
+            x.index_select(0, packing.now).flatten() if everyone else x[counts]
+            for x in (values, returns, advantages)
+        )
         found = {
             "value_mean": predictions.mean(),
             "target_mean": aims.mean(),
@@ -201,6 +205,7 @@ class PPOLearner(PolicyLearner):
                 ]
             ),
             counts=counts,
+            everyone=everyone and len(packing.now) + packing.shape[0] == len(packing.time),
         )
         return experience, found
 

@@ -270,6 +270,8 @@ def check_options(config: Config) -> None:
     of = {
         "am_history": ("base_am", False),
         "am_feature": ("liam_am", "latent"),
+        "types_feature": ("types_am", "most_probable"),
+        "types_teacher": ("types_am", False),
         "moa_goal": ("moa", "none"),
         "moa_save_dir": ("moa", ""),
     }

@@ -261,3 +261,47 @@ def test_a_policy_acts_with_the_kernels_as_without(words: tuple[str, ...]) -> No
     assert torch.equal(ours, theirs)
     assert torch.equal(drawn, drawn_too)
     torch.testing.assert_close(after, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("storage", [torch.float32, torch.int8, torch.uint8])
+@pytest.mark.parametrize("shown", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("some", [False, True])
+def test_inputs_of_stored_episodes_are_those_of_torch(
+    storage: torch.dtype, shown: tuple[bool, bool], some: bool
+) -> None:
+    assert kernel is not None
+    torch.manual_seed(4)
+    batch, steps, agents, width, actions = 5, 7, 3, 4, 6
+    last, seat = shown
+    n = 2 if some else agents
+    told = Shown(n_agents=agents, last_action=last, seat=seat, scale=0.125)
+    obs = (40 * torch.rand(batch, steps, n, width)).to(storage)
+    chosen = torch.randint(0, actions, (batch, steps, n)).to(torch.uint8)
+    place = torch.randperm(batch * steps)[:20]
+    seats = torch.rand(batch, agents).argsort(1)[:, :n] if some else None
+    found = kernel.inputs(told, obs, chosen, place, seats, actions)
+    assert found is not None
+    for row, at in zip(found, place.tolist(), strict=True):
+        episode, time = divmod(at, steps)
+        for i in range(n):
+            expected = [obs[episode, time, i].float() * 0.125]
+            if last:
+                before = torch.zeros(actions)
+                if time > 0:
+                    before[int(chosen[episode, time - 1, i])] = 1.0
+                expected.append(before)
+            if seat:
+                where = i if seats is None else int(seats[episode, i])
+                expected.append(torch.eye(agents)[where])
+            assert torch.equal(row[i], torch.cat(expected))
+
+
+def test_stored_inputs_that_do_not_fit_are_refused() -> None:
+    assert kernel is not None
+    told = Shown(n_agents=2, last_action=True, seat=True)
+    obs, chosen = torch.zeros(2, 3, 2, 4), torch.zeros(2, 3, 2, dtype=torch.uint8)
+    with pytest.raises(IndexError, match="does not exist"):
+        kernel.inputs(told, obs, chosen, torch.tensor([6]), None, 5)
+    with pytest.raises(IndexError, match="does not exist"):
+        kernel.inputs(told, obs, chosen, torch.tensor([0]), torch.full((2, 2), 2), 5)
+    assert kernel.inputs(told, obs.half(), chosen, torch.tensor([0]), None, 5) is None

@@ -20,7 +20,8 @@ from omg.learners.prior_memory import Encoded
 from omg.learners.q_learner import OMGLearner
 from omg.modules.device import use_kernels
 from omg.modules.kernels.subgoal import Lessons, SubgoalKernel, in_torch, subgoal_kernel
-from omg.modules.opponent_models.omg_am import PriorVAE, SubgoalModel
+from omg.modules.opponent_models.omg_am import SubgoalModel
+from omg.modules.opponent_models.subgoal_nets import PriorVAE
 from omg.opponents.pool import OpponentPool
 
 from .test_mixed_teams import CPU, SMALL, TASK, collect, make_rollout

@@ -21,6 +21,7 @@ from omg.modules.device import (
 from omg.modules.kernels.stacked import packed_size, stacked_kernel
 
 _HOW = {"best": 0, "epsilon": 1, "sample": 2}
+_STORED = {torch.float32: 0, torch.int8: 1, torch.uint8: 2}
 
 
 class _Acting(ctypes.Structure):
@@ -63,7 +64,12 @@ class ActingKernel:
         if library.acting_struct_size() != ctypes.sizeof(_Acting):
             raise RuntimeError("acting.c and acting.py differ in their struct")
         library.acting_step.argtypes = [ctypes.c_void_p]
-        self._step = library.acting_step
+        library.acting_inputs.argtypes = [
+            *[ctypes.c_int64] * 7,
+            *(ctypes.c_int, ctypes.c_int, ctypes.c_float, ctypes.c_int),
+            *[ctypes.c_void_p] * 5,
+        ]
+        self._step, self._inputs = library.acting_step, library.acting_inputs
         self._lanes: int = library.acting_lanes()
         self._max_hidden: int = library.acting_max_hidden()
 
@@ -115,6 +121,37 @@ class ActingKernel:
         if self._step(ctypes.addressof(told)):
             raise IndexError("a last action or a seat does not exist")
         return found, after
+
+    def inputs(
+        self,
+        shown: Shown,
+        obs: Tensor,
+        actions: Tensor,
+        place: Tensor,
+        seats: Tensor | None,
+        n_actions: int,
+    ) -> Tensor | None:
+        """Inputs [P, n, I] of stored episodes: obs [B, T, n, O] and actions [B, T, n] as they are
+        kept, place [P] = episode * T + time, seats [B, n] (None: in order); None: not for these."""
+        kind = _STORED.get(obs.dtype)
+        if kind is None or actions.dtype is not torch.uint8 or not obs.is_cpu:
+            return None
+        batch, steps, agents, width = obs.shape
+        given = [t.contiguous() for t in (obs, actions, place)]
+        seats = None if seats is None else seats.contiguous()
+        agreed(
+            *(actions.shape == obs.shape[:3], place.ndim == 1, place.dtype is torch.int64),
+            seats is None or (seats.shape == (batch, agents) and seats.dtype is torch.int64),
+        )
+        size = shown.width(width, n_actions)
+        found = torch.empty(len(place), agents, size)
+        if self._inputs(
+            *(len(place), batch, steps, agents, width, n_actions, shown.n_agents),
+            *(shown.last_action, shown.seat, shown.scale, kind, *(t.data_ptr() for t in given)),
+            *(None if seats is None else seats.data_ptr(), found.data_ptr()),
+        ):
+            raise IndexError("a slot or a seat does not exist")
+        return found
 
 
 def _self_test(kernel: ActingKernel) -> float:

@@ -7,6 +7,7 @@
  * not depend on how threads are scheduled. */
 #include "branches.h"
 #include "gru.h"
+#include "parts.h"
 
 #define LOCAL 640000 /* bytes that a block of gru_fit may keep, so that they stay in the cache */
 
@@ -55,6 +56,51 @@ static block_t make_block(int T, const int64_t *sizes, int first, int size, int 
     return (block_t){t, rows, from, at};
 }
 
+/* A call in parts: its rows, and the blocks that they are cut into. */
+typedef struct {
+    widths_t w;
+    const int64_t *sizes;
+    int T, parts, size, blocks;
+} cut_t;
+
+static cut_t cut_of(widths_t w, int T, const int64_t *sizes, int parts, int size) {
+    return (cut_t){w, sizes, T, parts, size, ((int)sizes[0] + size - 1) / size};
+}
+
+/* The n-th block of a part; `lie` [3T]. */
+static block_t nth_block(const cut_t *cut, int part, int n, int local, int64_t *lie) {
+    const int first = block_of(part, cut->parts, n) * cut->size;
+    return make_block(cut->T, cut->sizes, first, cut->size, local, lie);
+}
+
+typedef struct {
+    cut_t cut;
+    packed_t weights;
+    const float *x, *h0;
+    float *u, *out, *saved, *y, *products;
+} forward_t;
+
+static void forward_part(const void *told, int part) {
+    const forward_t f = *(const forward_t *)told;
+    const widths_t w = f.cut.w;
+    float inner[w.F ? BLOCK * w.F : 1];
+    int64_t lie[3 * f.cut.T];
+    for (int n = 0; n * f.cut.parts < f.cut.blocks; n++) {
+        const block_t b = nth_block(&f.cut, part, n, 0, lie);
+        for (int t = 0; t < b.T; t++) {
+            const int64_t now = b.at[t];
+            const float *h = t ? f.out + b.at[t - 1] * w.H : f.h0 ? f.h0 + now * w.H : NULL;
+            forward_step(w, &f.weights, (int)b.rows[t], f.x + now * w.I, h,
+                         t && f.products ? f.products + b.at[t - 1] * 3 * w.H : NULL,
+                         f.u ? f.u + now * w.F : NULL, inner, f.out + now * w.H,
+                         f.saved ? f.saved + now * 4 * w.H : NULL, f.y + now * w.A);
+            if (f.products && t + 1 < b.T)
+                state_products(w, &f.weights, (int)b.rows[t + 1], f.out + now * w.H,
+                               f.products + now * 3 * w.H);
+        }
+    }
+}
+
 /* x [P,I], h0 [R,H], packed weights -> out [P,H], y [P,A]; u [P,F] and saved [P,4H] where the
  * backward pass will follow, else NULL; products [P,3H] where branches will, else NULL: of the rows
  * that others follow. */
@@ -62,29 +108,29 @@ void gru_forward(int T, const int64_t *sizes, int I, int F, int H, int A, int pa
                  const float *h0, const float *packed, float *u, float *out, float *saved, float *y,
                  float *products) {
     const widths_t w = {I, F, H, A};
-    const packed_t weights = places(w, packed);
-    const int R = (int)sizes[0], size = block_rows(R, parts), blocks = (R + size - 1) / size;
-    h0 = unless_zeros((int64_t)R * H, h0);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static, 1)
-    for (int part = 0; part < parts; part++) {
-        float inner[F ? BLOCK * F : 1];
-        int64_t lie[3 * T];
-        for (int n = 0; n * parts < blocks; n++) {
-            const int first = block_of(part, parts, n) * size;
-            const block_t b = make_block(T, sizes, first, size, 0, lie);
-            for (int t = 0; t < b.T; t++) {
-                const int64_t now = b.at[t];
-                const float *h = t ? out + b.at[t - 1] * H : h0 ? h0 + now * H : NULL;
-                forward_step(w, &weights, (int)b.rows[t], x + now * I, h,
-                             t && products ? products + b.at[t - 1] * 3 * H : NULL,
-                             u ? u + now * F : NULL, inner, out + now * H,
-                             saved ? saved + now * 4 * H : NULL, y + now * A);
-                if (products && t + 1 < b.T)
-                    state_products(w, &weights, (int)b.rows[t + 1], out + now * H,
-                                   products + now * 3 * H);
-            }
-        }
+    const forward_t told = {cut_of(w, T, sizes, parts, block_rows((int)sizes[0], parts)),
+                            places(w, packed), x, unless_zeros(sizes[0] * H, h0), u, out, saved, y,
+                            products};
+    in_parts(parts, parts, forward_part, &told);
+}
+
+typedef struct {
+    cut_t cut;
+    turned_t weights;
+    rows_t of;
+    float *scratch;
+} backward_t;
+
+static void backward_part(const void *told, int part) {
+    const backward_t *back = told;
+    const cut_t *cut = &back->cut;
+    work_t at = clean_work(cut->w, back->scratch, part);
+    int64_t lie[3 * cut->T];
+    for (int n = 0; n * cut->parts < cut->blocks; n++) {
+        const block_t b = nth_block(cut, part, n, 0, lie);
+        if (b.T) backward_block(cut->w, back->weights, &back->of, &at, b);
     }
+    sum_gathered(cut->w, &at, 1);
 }
 
 /* dy [P,A], dout [P,H] or NULL (zeros) -> dx [P,I] and dh0 [R,H] (or NULL) and `grads`, the
@@ -94,20 +140,10 @@ void gru_backward(int T, const int64_t *sizes, int I, int F, int H, int A, int p
                   const float *packed, const float *u, const float *out, const float *saved,
                   float *dx, float *dh0, float *const *grads, float *scratch) {
     const widths_t w = {I, F, H, A};
-    const turned_t weights = turned_places(w, packed);
-    const int R = (int)sizes[0], size = block_rows(R, parts), blocks = (R + size - 1) / size;
-    const rows_t of = {dy, dout, x, u, out, saved, unless_zeros((int64_t)R * H, h0), dx, dh0};
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static, 1)
-    for (int part = 0; part < parts; part++) {
-        work_t at = clean_work(w, scratch, part);
-        int64_t lie[3 * T];
-        for (int n = 0; n * parts < blocks; n++) {
-            const int first = block_of(part, parts, n) * size;
-            const block_t b = make_block(T, sizes, first, size, 0, lie);
-            if (b.T) backward_block(w, weights, &of, &at, b);
-        }
-        sum_gathered(w, &at, 1);
-    }
+    const backward_t told = {
+        cut_of(w, T, sizes, parts, block_rows((int)sizes[0], parts)), turned_places(w, packed),
+        {dy, dout, x, u, out, saved, unless_zeros(sizes[0] * H, h0), dx, dh0}, scratch};
+    in_parts(parts, parts, backward_part, &told);
     gather_sums(w, parts, scratch, grads);
 }
 
@@ -128,40 +164,52 @@ int64_t gru_fit_scratch_size(int T, int R, int I, int F, int H, int A, int parts
     return parts * (work_size(w) + (int64_t)fit_rows(w, T, R, parts, group) * T * kept_width(w));
 }
 
+typedef struct {
+    cut_t cut;
+    packed_t weights;
+    turned_t turned;
+    loss_t loss;
+    const void *loss_of;
+    const float *x;
+    float *dx, *scratch;
+} fit_t;
+
+static void fit_part(const void *told, int part) {
+    const fit_t *f = told;
+    const cut_t *cut = &f->cut;
+    const widths_t w = cut->w;
+    const size_t most = (size_t)cut->size * cut->T;
+    work_t at = clean_work(w, f->scratch, part);
+    float *kept = f->scratch + cut->parts * work_size(w);
+    float *u = kept + part * most * kept_width(w), *out = u + most * w.F;
+    float *saved = out + most * w.H, *y = saved + most * 4 * w.H, *dy = y + most * w.A;
+    const rows_t of = {dy, NULL, f->x, u, out, saved, NULL, f->dx, NULL};
+    int64_t lie[3 * cut->T];
+    for (int n = 0; n * cut->parts < cut->blocks; n++) {
+        const block_t b = nth_block(cut, part, n, 1, lie);
+        if (!b.T) continue;
+        for (int t = 0; t < b.T; t++) {
+            const int64_t now = b.at[t];
+            forward_step(w, &f->weights, (int)b.rows[t], f->x + b.from[t] * w.I,
+                         t ? out + b.at[t - 1] * w.H : NULL, NULL, w.F ? u + now * w.F : NULL, NULL,
+                         out + now * w.H, saved + now * 4 * w.H, y + now * w.A);
+        }
+        f->loss(f->loss_of, part, b, y, dy);
+        backward_block(w, f->turned, &of, &at, b);
+    }
+    sum_gathered(w, &at, 1);
+}
+
 /* Forward, `loss` and backward, block by block, so that nothing of a block leaves the cache; states
  * begin at zero. x [P,I] -> dx [P,I] (or NULL) and `grads`. A block holds whole groups of rows. */
 void gru_fit(int T, const int64_t *sizes, int I, int F, int H, int A, int parts, int group,
              const float *x, const float *packed, const float *packed_back, loss_t loss,
              const void *loss_of, float *dx, float *const *grads, float *scratch) {
     const widths_t w = {I, F, H, A};
-    const packed_t weights = places(w, packed);
-    const turned_t turned = turned_places(w, packed_back);
-    const int R = (int)sizes[0], size = fit_rows(w, T, R, parts, group);
-    const int blocks = (R + size - 1) / size;
-    float *kept = scratch + parts * work_size(w);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static, 1)
-    for (int part = 0; part < parts; part++) {
-        const size_t most = (size_t)size * T;
-        work_t at = clean_work(w, scratch, part);
-        float *u = kept + part * most * kept_width(w), *out = u + most * F;
-        float *saved = out + most * H, *y = saved + most * 4 * H, *dy = y + most * A;
-        const rows_t of = {dy, NULL, x, u, out, saved, NULL, dx, NULL};
-        int64_t lie[3 * T];
-        for (int n = 0; n * parts < blocks; n++) {
-            const int first = block_of(part, parts, n) * size;
-            const block_t b = make_block(T, sizes, first, size, 1, lie);
-            if (!b.T) continue;
-            for (int t = 0; t < b.T; t++) {
-                const int64_t now = b.at[t];
-                forward_step(w, &weights, (int)b.rows[t], x + b.from[t] * I,
-                             t ? out + b.at[t - 1] * H : NULL, NULL, F ? u + now * F : NULL, NULL,
-                             out + now * H, saved + now * 4 * H, y + now * A);
-            }
-            loss(loss_of, part, b, y, dy);
-            backward_block(w, turned, &of, &at, b);
-        }
-        sum_gathered(w, &at, 1);
-    }
+    const int size = fit_rows(w, T, (int)sizes[0], parts, group);
+    const fit_t told = {cut_of(w, T, sizes, parts, size), places(w, packed),
+                        turned_places(w, packed_back), loss, loss_of, x, dx, scratch};
+    in_parts(parts, parts, fit_part, &told);
     gather_sums(w, parts, scratch, grads);
 }
 

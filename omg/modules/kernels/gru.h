@@ -87,50 +87,48 @@ void gru_pack(int I, int F, int H, int A, const float *const *weights, float *pa
 
 /* ---- forward -------------------------------------------------------------------------------- */
 
-/* Sums of the gates of M rows and VL units: r, z, W_n u and U_n h, [M][4][VL]. */
-INLINE void gates_tile(const int M, int K, int H, const float *restrict panel,
-                       const float *restrict bias, const float *restrict u, int stride,
-                       const float *restrict h, float *restrict sums) {
+/* Sums of the gates of M rows and VL units, [M][4][VL]: r, z, W_n u and U_n h. Adds what one of u
+ * and h, d [K] with rows `stride` apart, gives: to r and z, which begin as in `from` with rows `apart`,
+ * and to its own of the last two, which begins with its bias. (With both in one function compilers
+ * keep sums in memory where there are 16 registers.) */
+INLINE void gates_tile(const int M, int K, const float *restrict panel, const float *restrict d,
+                       int stride, const float *from, int apart, const float *restrict bias,
+                       float *sums, int own) {
     vec c[MR][3];
 #pragma GCC unroll 8
-    for (int i = 0; i < M; i++)
+    for (int i = 0; i < M; i++) {
+        c[i][0] = LOAD(from + i * apart);
+        c[i][1] = LOAD(from + i * apart + VL);
+        c[i][2] = LOAD(bias + own * VL);
+    }
+    for (int k = 0; k < K; k++, panel += 3 * VL, d++) {
+        vec b[3];
 #pragma GCC unroll 3
-        for (int j = 0; j < 3; j++) c[i][j] = LOAD(bias + j * VL);
-    for (int part = 0; part < 2; part++) {
-        const float *d = part ? h : u;
-        const int apart = part ? H : stride;
-        for (int k = part && !h ? H : 0; k < (part ? H : K); k++, panel += 3 * VL, d++) {
-            vec b[3];
-#pragma GCC unroll 3
-            for (int j = 0; j < 3; j++) {
-                b[j] = LOAD(panel + j * VL);
-                PIN(b[j]);
-            }
-#pragma GCC unroll 8
-            for (int i = 0; i < M; i++) {
-                const vec v = splat(d[(size_t)i * apart]);
-#pragma GCC unroll 3
-                for (int j = 0; j < 3; j++) c[i][j] += v * b[j];
-            }
+        for (int j = 0; j < 3; j++) {
+            b[j] = LOAD(panel + j * VL);
+            PIN(b[j]);
         }
 #pragma GCC unroll 8
         for (int i = 0; i < M; i++) {
-            STORE(sums + (4 * i + 2 + part) * VL, c[i][2]);
-            c[i][2] = LOAD(bias + 3 * VL);
+            const vec v = splat(d[(size_t)i * stride]);
+#pragma GCC unroll 3
+            for (int j = 0; j < 3; j++) c[i][j] += v * b[j];
         }
     }
 #pragma GCC unroll 8
-    for (int i = 0; i < M; i++)
-#pragma GCC unroll 2
-        for (int j = 0; j < 2; j++) STORE(sums + (4 * i + j) * VL, c[i][j]);
+    for (int i = 0; i < M; i++) {
+        STORE(sums + 4 * i * VL, c[i][0]);
+        STORE(sums + (4 * i + 1) * VL, c[i][1]);
+        STORE(sums + (4 * i + own) * VL, c[i][2]);
+    }
 }
 
-typedef void (*gates)(int K, int H, const float *panel, const float *bias, const float *u,
-                      int stride, const float *h, float *sums);
+typedef void (*gates)(int K, const float *panel, const float *d, int stride, const float *from,
+                      int apart, const float *bias, float *sums, int own);
 #define GATES(M)                                                                                   \
-    ALONE void gates_##M(int K, int H, const float *panel, const float *bias, const float *u,      \
-                         int stride, const float *h, float *sums) {                                \
-        gates_tile(M, K, H, panel, bias, u, stride, h, sums);                                      \
+    ALONE void gates_##M(int K, const float *panel, const float *d, int stride, const float *from, \
+                         int apart, const float *bias, float *sums, int own) {                     \
+        gates_tile(M, K, panel, d, stride, from, apart, bias, sums, own);                          \
     }
 GATES(1) GATES(2) GATES(3) GATES(4)
 #if MR == 8
@@ -158,8 +156,10 @@ static void state_products(widths_t w, const packed_t *at, int rows, const float
 static void gru_tile(int rows, int K, int H, int unit, const packed_t *at, const float *u,
                      int stride, const float *h, const float *known, float *out, float *saved) {
     float sums[MR * 4 * VL] __attribute__((aligned(64)));
-    ROWS[rows](K, H, at->gates + (size_t)unit * 3 * (K + H), at->biases + (size_t)unit * 4, u,
-               stride, known ? NULL : h, sums);
+    const float *panel = at->gates + (size_t)unit * 3 * (K + H);
+    const float *bias = at->biases + (size_t)unit * 4;
+    ROWS[rows](K, panel, u, stride, bias, 0, bias, sums, 2);
+    ROWS[rows](h && !known ? H : 0, panel + (size_t)K * 3 * VL, h, H, sums, 4 * VL, bias, sums, 3);
     for (int i = 0; i < rows; i++, out += H) {
         const float *own = sums + 4 * i * VL;
         vec r = LOAD(own), z = LOAD(own + VL), a = LOAD(own + 3 * VL);

@@ -164,20 +164,33 @@ class _OneCall(torch.optim.Optimizer):
             return None
         if not (plain(*grads) and plain(*own)):
             return None
-        norm = kernel.clip(len(own), pointers(grads), _sizes(own), limit)
-        self.step_in_one_call(kernel)
-        return torch.tensor(norm)
+        if len(self.param_groups) == 1:
+            table, places = self._table(0, own), pointers(grads)
+            norm = kernel.clip(len(own), places, table.sizes, limit)
+            self._call(kernel, self.param_groups[0], table, places)
+        else:
+            norm = kernel.clip(len(own), pointers(grads), _sizes(own), limit)
+            self.step_in_one_call(kernel)
+        return torch.scalar_tensor(norm)
 
     def step_in_one_call(self, kernel: OptimiserKernel) -> None:
         """A step of all parameters that have a gradient."""
         for number, group in enumerate(self.param_groups):
             own = [p for p in group["params"] if p.grad is not None]
-            table = self._table(number, own)
-            getattr(kernel, self._function)(
-                *(len(own), table.params, pointers(p.grad for p in own), *table.moments),
-                *(table.sizes, *self._numbers(group)),
-            )
-            torch.autograd.graph.increment_version(own)
+            self._call(kernel, group, self._table(number, own), pointers(p.grad for p in own))
+
+    def _call(
+        self,
+        kernel: OptimiserKernel,
+        group: dict[str, Any],
+        table: _Table,
+        grads: ctypes.Array[ctypes.c_void_p],
+    ) -> None:
+        getattr(kernel, self._function)(
+            *(len(table.parameters), table.params, grads, *table.moments),
+            *(table.sizes, *self._numbers(group)),
+        )
+        torch.autograd.graph.increment_version(table.parameters)
 
     def _table(self, number: int, own: list[Tensor]) -> _Table:
         """Made once, and again when other parameters have gradients or they have moved."""

@@ -25,6 +25,9 @@ from omg.modules.kernels.given import with_gradient
 TINY = 1e-30
 
 
+_NO_SUMS = torch.tensor([0.0, 0.0, 0.0, 0.0, -torch.inf])  # and no largest ratio
+
+
 class Taken(NamedTuple):
     """The choices of R rows: what could be done, what was, how likely it was when it was, and how
     much better than expected it turned out. Rows that do not count have no part in a mean."""
@@ -103,7 +106,7 @@ class PolicyLoss:
     def struct(self, parts: int) -> _Policy:
         """What the library is told; sums have a place per part."""
         library, taken, mixture = self._kernel.library, self._taken, self._mixture
-        self._means = torch.tensor([[0.0, 0.0, 0.0, 0.0, -torch.inf]] * parts)
+        self._means = _NO_SUMS.repeat(parts, 1)
         self._work = torch.empty(parts * library.ppo_work_size(self.outputs))
         number = self._kernel.count(taken.actions, taken.counts)
         avail, actions, old, gains, counts = map(pointer, taken)

@@ -253,7 +253,8 @@ void qmix_backward(int K, int N, int S, int E, int D, int parts, const float *do
 /* K transitions from slot now[k] to next[k] of P slots, and where sums go; NULL where everybody
  * lives, all count. `scratch` has a place per part. */
 typedef struct {
-    const int64_t *now, *next, *actions, *number; /* [K], [K], [K,N]; [P]: k of a slot, or -1 */
+    const int64_t *now, *next, *actions; /* [K], [K], [K,N] */
+    int64_t *number;                     /* [P]: k of a slot, or -1 */
     const float *target_q, *state, *reward;       /* [P,N,A], [P,S], [K] */
     const uint8_t *avail, *over, *alive, *counts; /* [P,N,A], [K], [P,N], [K] */
     const float *packed, *packed_target;
@@ -367,15 +368,18 @@ static void add_transition(const td_t *of, int part, batch_t *batch, int64_t k, 
     if (batch->count == BLOCK) td_batch(of, part, batch);
 }
 
-/* Before anything else: clears the sums. -1 where a transition is for no slot or action. */
+/* Before anything else: numbers the slots and clears the sums. -1 where a transition is for no slot
+ * or action. */
 int qmix_td_begin(const td_t *of, int P, int K, int parts) {
     const sizes_t n = td_sizes(of);
+    for (int slot = 0; slot < P; slot++) of->number[slot] = -1;
     for (int k = 0; k < K; k++) {
         if (of->now[k] < 0 || of->now[k] >= P || of->next[k] < 0 || of->next[k] >= P) return -1;
         for (int agent = 0; agent < n.N; agent++) {
             const int64_t action = of->actions[(size_t)k * n.N + agent];
             if (action < 0 || action >= of->A) return -1;
         }
+        of->number[of->now[k]] = k;
     }
     for (int part = 0; part < parts; part++)
         memset(of->scratch + part * td_part_size(n), 0, sizeof(float) * sum_size(n));

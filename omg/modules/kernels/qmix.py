@@ -187,8 +187,7 @@ class TDLoss:
         )
         self._kernel, self._target_q, self._of, self._weights = kernel, target_q, of, weights
         self._gamma, self._double = gamma, double
-        self._number = torch.full((slots,), -1)
-        self._number[of.now] = torch.arange(len(of.now))
+        self._number = torch.empty(slots, dtype=torch.int64)
         self.function, self.group, self.outputs = kernel.library.qmix_td_block, agents, actions
 
     def place(self, parts: int) -> Any:
