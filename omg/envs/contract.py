@@ -4,6 +4,7 @@ what episode e of copy b draws is a pure function of (seed, b, e), and the count
 
 from __future__ import annotations
 
+import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -161,6 +162,13 @@ def episode_keys(keys: Keys, episodes: IntArray) -> Keys:
 def draw_words(keys: Keys, n_draws: int) -> Keys:
     """Independent words of 64 random bits, [B, n_draws]."""
     return mix(keys[:, None] + np.arange(1, n_draws + 1).astype(np.uint64) * GOLDEN)
+
+
+def address(array: NDArray[Any]) -> int:
+    """Where an array lies, for C; NumPy's own way takes four times as long."""
+    if not array.flags.writeable:
+        return int(array.ctypes.data)
+    return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
 
 
 class NativeEnv(BatchedEnv):

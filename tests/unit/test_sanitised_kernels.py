@@ -23,20 +23,25 @@ del os.environ["LD_PRELOAD"]  # the compiler need not be watched
 device.FLAGS = (*device.FLAGS, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
                 *{more!r})
 from omg.envs.battle import kernel as battle
+from omg.envs.foraging import kernel as foraging
 from omg.envs.particles import kernel as particles
-for game in (battle, particles):
+for game in (battle, foraging, particles):
     game.FLAGS = (*game.FLAGS, *device.FLAGS[-3 - len({more!r}):])
 from omg.modules.kernels import acting, branches, gru, noise, optimiser, ppo, qmix, stacked, subgoal
 from omg.modules.kernels.gru import GRUCore
 loaders = (gru.gru_kernel, qmix.qmix_kernel, ppo.ppo_kernel, stacked.stacked_kernel,
            optimiser.optimiser_kernel, subgoal.subgoal_kernel, battle.battle_kernel,
            particles.particle_kernel, acting.acting_kernel, branches.branch_kernel,
-           noise.noise_kernel)
+           noise.noise_kernel, foraging.foraging_kernel)
 for load in loaders:
     kernel, reason = load()
     assert kernel is not None, reason
 from tests.unit.test_acting_kernel import CHOICES, Case as Acting
 from tests.unit.test_branches import passed
+from tests.unit.test_foraging_kernel import KEYS
+from tests.unit.test_foraging_kernel import both as forage, play as foraged
+for key in KEYS:
+    foraged(forage(key, 5, max_episode_steps=9), 30, 0)
 from tests.unit.test_layers_kernel import both
 from tests.unit.test_particle_kernel import PredatorPreyEnv, SpreadEnv, play
 from tests.unit.test_particle_kernel import both as games

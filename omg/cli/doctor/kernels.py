@@ -28,6 +28,7 @@ KERNELS = (
         *("torch's optimisers are", "torch"),
     ),
     ("battle kernel", "omg.envs.battle.kernel", "battle_kernel", "NumPy is", "NumPy"),
+    ("foraging kernel", "omg.envs.foraging.kernel", "foraging_kernel", "NumPy is", "NumPy"),
     ("particle kernel", "omg.envs.particles.kernel", "particle_kernel", "NumPy is", "NumPy"),
 )
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from omg.envs.contract import Keys, NativeEnv, draw_words, episode_keys
 from omg.envs.foraging.args import ForagingArgs, ForagingRules
 from omg.envs.foraging.game import LOAD, MISSING, N_ACTIONS, Games, Layout, pack
+from omg.envs.foraging.kernel import ForagingKernel, foraging_kernel
 from omg.envs.foraging.render import (
     ForagingFrame,
     frame_of,
@@ -152,6 +153,7 @@ class ForagingEnv(NativeEnv):
         )
         super().__init__(spec=spec, n_copies=n_copies, first_copy=first_copy)
         self._games = Games(rules, n_copies)
+        self._chosen = False  # whether steps are made in C or in NumPy
         # The next layout of every copy, and whether it has been drawn.
         self._spawner = Spawner(rules)
         self._ready = np.zeros(n_copies, np.bool_)
@@ -167,9 +169,16 @@ class ForagingEnv(NativeEnv):
         self._games.look()
         return Observation(*self._games.view())
 
+    def use(self, kernel: ForagingKernel | None) -> None:
+        """Make steps in C or in NumPy; the environment chooses by itself before its first."""
+        self._chosen = True
+        self._games.use(kernel)
+
     def step(self, actions: IntArray) -> TimeStep:
         """Move, load, and restart the copies that end; invalid actions do nothing."""
         self._require_reset()
+        if not self._chosen:
+            self.use(foraging_kernel()[0])
         games = self._games
         reward = games.act(self._checked_actions(actions))
         self._steps += 1

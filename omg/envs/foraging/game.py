@@ -7,11 +7,13 @@ them row by row; `MISSING` sorts last and unpacks to row -1, column -1, level 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omg.envs.foraging.args import ForagingRules
+from omg.envs.foraging.kernel import ForagingKernel, KernelGames
 from omg.types import BoolArray, FloatArray, IntArray
 
 ROW, COL, ORDER = 32, 16, 48
@@ -100,7 +102,7 @@ class Observer:
         if not rules.observe_agent_levels:
             shown = shown[(shown < 3 * f) | (shown % 3 < 2)]
         self._shown = shown
-        self._columns = columns[:, shown].ravel()
+        self.columns = columns[:, shown].ravel()
         # Where rows and columns stand in an observation; the own ones stay as they are.
         own = 3 * f
         kind = np.where(shown < own, shown % 3, (shown - own) % 3)
@@ -126,7 +128,7 @@ class Observer:
 
     def whole(self, state: FloatArray) -> FloatArray:
         """Observations of players who see everything: the state, each player first in its own."""
-        seen = state.take(self._columns, axis=1)
+        seen = state.take(self.columns, axis=1)
         return self._relative(seen.reshape(len(state), self.rules.n_players, self.rules.obs_dim))
 
     def near(self, *, cells: IntArray, players: IntArray, foods: IntArray) -> FloatArray:
@@ -193,6 +195,39 @@ class Games:
         self._food_columns = tuple(self._state[:, part : 3 * f : 3] for part in range(3))
         self._player_columns = tuple(self._state[:, 3 * f + part :: 3] for part in range(3))
 
+        self._plain = rules.sees_everything and not rules.relative_obs
+        self._in_c: KernelGames | None = None
+
+    def use(self, kernel: ForagingKernel | None) -> None:
+        """Act and look in C, or in NumPy."""
+        rules, board, self._in_c = self.rules, self.board, None
+        if kernel is None or rules.n_players > kernel.max_players:
+            return
+        names = ("moves", "food_offset", "loads", "avail", "empty", "rows_f", "cols_f")
+        arrays: dict[str, NDArray[Any]] = {
+            **{name: getattr(board, name) for name in names},
+            **{name: getattr(self, name) for name in ("levels", "foods", "spawned", "score")},
+            "columns": self._observer.columns,
+            "collected": self.collected,
+            "pos": self._pos,
+            "state": self._state,
+            "code": self._code,
+            "here": self._here,
+            "field": self._field,
+        }
+        numbers = {
+            "n_copies": len(self.copies),
+            "n_players": rules.n_players,
+            "n_foods": rules.max_num_food,
+            "n_cells": board.n_cells,
+            "cols": rules.cols,
+            "state_dim": rules.state_dim,
+            "obs_dim": rules.obs_dim,
+            "normalize": int(rules.normalize_reward),
+            "penalty": float(rules.penalty),
+        }
+        self._in_c = KernelGames(kernel, arrays, numbers)
+
     @property
     def cells(self) -> IntArray:
         """Where the players stand, [B, N], row * cols + col."""
@@ -230,6 +265,8 @@ class Games:
 
     def act(self, actions: IntArray) -> FloatArray:
         """Move and load in every copy, actions [B, N] in range; returns rewards [B, N]."""
+        if self._in_c is not None:
+            return self._in_c.act(actions)
         board = self.board
         choice = self._here + actions
         self._move(board.moves.take(choice))
@@ -241,10 +278,13 @@ class Games:
 
     def look(self) -> None:
         """Find out what the cells under the players allow; before `view` and `act`."""
-        self._here = self._code.take(self._pos)
+        self._here[...] = self._code.take(self._pos)
 
     def view(self, copies: IntArray | None = None) -> tuple[FloatArray, FloatArray, BoolArray]:
         """Fresh arrays of observations, states and possible actions, of all or some copies."""
+        if copies is None and self._in_c is not None and self._plain:
+            obs, avail = self._in_c.view()
+            return obs, self._state.copy(), avail
         pick = slice(None) if copies is None else copies
         state = self._state.copy() if copies is None else self._state[copies]
         here = self._here if copies is None else self._here[copies]
@@ -279,7 +319,7 @@ class Games:
         stay = clash.ravel().nonzero()[0]
         if stay.size:
             wanted.reshape(-1)[stay] = self._pos.reshape(-1)[stay]
-        self._pos = wanted
+        self._pos[...] = wanted
         cells = self._pos - self._base
         self._player_columns[0][...] = self.board.rows_f.take(cells)
         self._player_columns[1][...] = self.board.cols_f.take(cells)
