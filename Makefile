@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test docs docs-serve fuzz lint bench bench-check clean
+.PHONY: help setup demo check test docs docs-serve fuzz lint bench bench-check results-check clean
 
 help:
 	@echo "make demo   set up .venv, run the whole story in five minutes: opponents, OMG, rivals, report (results/demo)"
@@ -16,6 +16,7 @@ help:
 	@echo "make fuzz   set up .venv, try odd command lines, damaged files, kills and faults (docs/reliability.md)"
 	@echo "make bench  set up .venv, measure speed and memory (docs/performance.md), write benchmarks/results.json"
 	@echo "make bench-check  the same ratios, and fail when one misses its floor (benchmarks/floors.json)"
+	@echo "make results-check  recompute the numbers of README.md and docs/results from the CSV files beside them"
 
 setup: $(STAMP)
 
@@ -60,6 +61,9 @@ bench: $(STAMP)
 
 bench-check: $(STAMP)
 	$(BIN)/python -m benchmarks --check
+
+results-check: $(STAMP)
+	$(BIN)/python -m benchmarks.results_check
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

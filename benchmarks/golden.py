@@ -48,6 +48,7 @@ TEAMS = (
 )
 AGENTS = (
     *("d3qn", "d3qn_am", "d3qn_control", "d3qn_liam", "d3qn_oracle", "iql_am", "iql_liam"),
+    *("d3qn_meliba", "d3qn_types", "ppo_meliba", "ppo_types"),
     *("ppo", "ppo_am", "ppo_control", "ppo_liam", "ppo_oracle"),
 )
 SUBGOALS = ("d3qn_omg", "d3qn_omg_tuned", "iql_omg", "iql_omg_tuned", "ppo_omg", "ppo_omg_tuned")

@@ -53,7 +53,8 @@ class Packing:
     def _of_equal(cls, batch: int, steps: int, device: torch.device) -> Packing:
         """Episodes of one length, none of which terminated: many games have no others."""
         lengths, nowhere = np.full(batch, steps), np.zeros((batch, steps), np.bool_)
-        return cls._of_lengths((batch, steps), device, lengths, nowhere)
+        with torch.inference_mode(False):  # a later pass may need gradients
+            return cls._of_lengths((batch, steps), device, lengths, nowhere)
 
     @classmethod
     def _of_lengths(
@@ -195,6 +196,12 @@ class Packing:
         shift = torch.repeat_interleave(sizes[:-1], sizes[1:])
         earlier = packed.index_select(0, later - shift)
         return torch.cat([torch.zeros_like(packed[:first]), earlier])
+
+    def earlier(self, slots: Tensor) -> Tensor:
+        """The slots one step before these; -1 where the episode began."""
+        sizes, time = self.sizes.to(slots.device), self.time.index_select(0, slots)
+        before = slots - sizes.index_select(0, (time - 1).clamp(min=0))
+        return before.masked_fill(time == 0, -1)
 
     def unpack(self, packed: Tensor) -> Tensor:
         """[P, …] -> [B, T, …], zeros in the padding."""

@@ -99,6 +99,8 @@ class EnvSpec:
     goals: tuple[str, ...] = ()
     # Columns of the state that say where each goal is, in the same order for all; may be empty.
     goal_features: tuple[tuple[int, ...], ...] = ()
+    # Actions that mark an event in a player's plan (to load, to capture …); empty: not said.
+    event_actions: tuple[int, ...] = ()
     # Empty by default; environments list their `info` statistics (e.g. "battle_won").
     statistics: tuple[str, ...] = ()
 

@@ -19,6 +19,8 @@ MARK = "algorithms"
 MODEL_PAGES = {
     "omg_am": "omg.md",
     "liam_am": "liam.md",
+    "meliba_am": "meliba.md",
+    "types_am": "types.md",
     "moa": "moa.md",
     "base_am": "../opponent-models.md#base_am-the-naive-model",
     "control_am": "../opponent-models.md#control_am-the-control",

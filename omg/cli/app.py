@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from omg.cli.choose import choose
 from omg.cli.commands import FREE_FORM, Commands
 from omg.cli.config import algorithms, config_app
 from omg.cli.doctor.command import doctor
@@ -26,8 +27,8 @@ app.command("train", context_settings={**FREE_FORM, "help_option_names": []})(tr
 app.command(context_settings=FREE_FORM)(pipeline)
 app.command(context_settings=FREE_FORM)(headroom)
 app.command(context_settings=FREE_FORM)(sweep)
-plain = (demo, evaluate, crossplay, gap, export, report, plot, benchmark, algorithms, doctor)
-for command in plain:
+games = (demo, evaluate, crossplay, gap, choose)
+for command in (*games, export, report, plot, benchmark, algorithms, doctor):
     app.command()(command)
 for name, group in (("config", config_app), ("envs", envs_app), ("pool", pool_app)):
     app.add_typer(group, name=name)

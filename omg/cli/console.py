@@ -40,11 +40,11 @@ def put(content: Any) -> None:
     print("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
-def in_lines(text: str, *, indent: str = "") -> str:
+def in_lines(text: str, *, indent: str = "", columns: int = 0) -> str:
     """A text in lines that fit; no word is cut, so paths and commands can be copied."""
     return textwrap.fill(
         text,
-        console().width,
+        columns or console().width,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
@@ -56,14 +56,30 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
+def say(text: str) -> None:
+    """Print a sentence in lines that fit."""
+    print("\n".join(in_lines(line, indent="  ") for line in text.splitlines()))
+
+
 def show(
-    *columns: str, rows: Iterable[Sequence[str]], title: str = "", whole_names: bool = True
-) -> None:
-    """Print a table; `whole_names` as in `show_table`."""
-    table = Table(*columns, title=title or None, title_justify="left")
-    for row in rows:
-        table.add_row(*map(printable, row))
+    *columns: str,
+    rows: Iterable[Sequence[str]],
+    title: str = "",
+    whole_names: bool = True,
+    least: int = 0,
+) -> int:
+    """Print a table; `whole_names` as in `show_table`. In a narrow window columns are left out
+    from the right, down to `least` of them (0: none); how many were."""
+    content, heads = [[*map(printable, row)] for row in rows], list(columns)
+    while True:
+        table = Table(*heads, title=title or None, title_justify="left")
+        for row in content:
+            table.add_row(*row[: len(heads)])
+        if not least or len(heads) <= least or _fits(table, whole_names):
+            break
+        heads.pop()
     show_table(table, whole_names=whole_names)
+    return len(columns) - len(heads)
 
 
 def show_pairs(rows: Iterable[tuple[str, str]]) -> None:
@@ -77,34 +93,40 @@ def show_pairs(rows: Iterable[tuple[str, str]]) -> None:
 def show_table(table: Table, *, whole_names: bool = True) -> None:
     """Print a table. In a narrow window cells fold; the first column stays in one piece where it
     holds names to copy. Where words would be cut, every row becomes a paragraph."""
-    cells = [[str(cell) for cell in column.cells] for column in table.columns]
-    if table.show_header and _needed(table, cells, whole_names) > console().width:
-        print(_paragraphs(table, cells))
+    if table.show_header and not _fits(table, whole_names):
+        print(_paragraphs(table))
         return
-    for column in table.columns:
-        column.overflow = "fold"
+    for column, wide in zip(table.columns, _words(table), strict=True):
+        column.overflow, column.min_width = "fold", wide
     table.columns[0].no_wrap = whole_names
     put(table)
 
 
-def _needed(table: Table, cells: Sequence[Sequence[str]], whole_names: bool) -> int:
-    """How wide a table must be, so that it cuts no word but long ones."""
-    columns = zip(table.columns, cells, strict=True)
-    wide = [
-        max((len(word) for c in (str(k.header), *v) for word in c.split()), default=0)
-        for k, v in columns
+def _cells(table: Table) -> list[list[str]]:
+    return [[str(cell) for cell in column.cells] for column in table.columns]
+
+
+def _words(table: Table) -> list[int]:
+    """How wide each column must be, so that it cuts no word but long ones."""
+    return [
+        min(LONG, max((len(word) for c in (str(k.header), *v) for word in c.split()), default=0))
+        for k, v in zip(table.columns, _cells(table), strict=True)
     ]
-    wide = [min(LONG, width) for width in wide]
-    if whole_names and cells[0]:
-        wide[0] = max(map(len, cells[0]))
-    return sum(wide) + 3 * len(wide) + 1
 
 
-def _paragraphs(table: Table, cells: Sequence[Sequence[str]]) -> str:
+def _fits(table: Table, whole_names: bool) -> bool:
+    """Whether a table cuts no word but long ones in this window."""
+    wide, names = _words(table), _cells(table)[0]
+    if whole_names and names:
+        wide[0] = max(map(len, names))
+    return sum(wide) + 3 * len(wide) + 1 <= console().width
+
+
+def _paragraphs(table: Table) -> str:
     """Rows one below the other: the name, then every other column with its header."""
     heads = [str(column.header) for column in table.columns[1:]]
-    lines = [str(table.title)] if table.title else []
-    for name, *values in zip(*cells, strict=True):
+    lines = [in_lines(str(table.title), indent="  ")] if table.title else []
+    for name, *values in zip(*_cells(table), strict=True):
         told = [f"{head} {value}".strip() for head, value in zip(heads, values, strict=True)]
         text = " · ".join(part.replace("\n", " ") for part in told)
         indented = in_lines(f"    {text}", indent="    ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import typer
 
-from omg.cli.console import printable
+from omg.cli.console import in_lines, printable
 
 LEAST_MEMORY = 700 << 20  # bytes; torch cannot be loaded with less than about 650 MiB
 # A word of a message that nobody reads to its end, e.g. a value of 6,000 digits.
@@ -135,5 +136,10 @@ def _own_code(error: Exception) -> str:
 
 def _tell(sentence: str, code: int) -> int:
     shown = printable(TOO_LONG.sub(lambda word: f"{word[0][:100]}…", sentence))
-    print(f"omg: {shown}", file=sys.stderr)
+    text = f"omg: {shown}"
+    if sys.stderr.isatty():  # words stay whole, as they do not where the terminal breaks lines
+        wide = shutil.get_terminal_size().columns
+        lines = [in_lines(line, columns=wide) for line in text.splitlines()]
+        text = "\n".join(lines)
+    print(text, file=sys.stderr)
     return code

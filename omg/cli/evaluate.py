@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 from rich.console import Console
 
-from omg.cli.console import show
+from omg.cli.console import say, show
 
 if TYPE_CHECKING:
     from omg.evaluation.crossplay_table import Cell, Crossplay
@@ -76,15 +76,13 @@ def evaluate(
         _print_own_game(table)
         return
     _print_cells(table)
-    _print_summary(table, table.metrics())
+    _print_metrics(table)
     _print_permutation(table)
     sides = {cell.split for cell in table.cells}
     if not split and sides == {"train"}:
-        typer.echo("Note: the pool has no unseen opponents; these are those of training.")
+        say("Note: the pool has no unseen opponents; these are those of training.")
     if not split and sides == {"validation"}:
-        typer.echo(
-            "Note: these are the pool's validation opponents; --split=unseen plays the others."
-        )
+        say("Note: these are the pool's validation opponents; --split=unseen plays the others.")
     _print_closing(table, replays)
 
 
@@ -128,7 +126,8 @@ def crossplay(
             on_cell=on_cell,
         )
     normalised = f"normalised_{table.metric}"
-    _print_summary(table, [table.metric, *[m for m in table.metrics() if m == normalised]])
+    for shown in (table.metric, *(name for name in table.metrics() if name == normalised)):
+        _print_summary(table, shown)
     _print_paired(table, table.metric)
     _print_comparisons(table)
     _print_permutation(table)
@@ -167,14 +166,14 @@ def _print_own_game(game: OwnGame) -> None:
         for name, value in game.metrics.items()
     ]
     weights = Path(game.run, "models", game.model)
-    typer.echo(f"{weights}, trained for {game.env_steps:,} steps")
+    say(f"{weights}, trained for {game.env_steps:,} steps")
     title = f"{game.env}, {game.episodes} episodes"
     show("metric", "mean", "± (error)", "deviation of episodes", rows=rows, title=title)
     if game.others:
-        typer.echo(f"The others are those it was trained with: {', '.join(game.others)}.")
+        say(f"The others are those it was trained with: {', '.join(game.others)}.")
     else:
-        typer.echo("Its policy plays every seat.")
-    typer.echo(f"Wrote {', '.join(map(str, game.files))}")
+        say("Its policy plays every seat.")
+    say(f"Wrote {', '.join(map(str, game.files))}")
 
 
 def _number(value: float | None) -> str:
@@ -196,25 +195,40 @@ def _print_cells(table: Crossplay) -> None:
     weights = Path(agent.run, "models", agent.model)
     title = f"{agent.id}: {weights}, trained for {agent.env_steps:,} steps"
     columns = ("opponent", "algorithm", "skill", "side", *map(spoken, metrics))
-    show(*columns, rows=rows, title=title, whole_names=False)
+    if left := show(*columns, rows=rows, title=title, least=5):
+        say(f"{left} more columns show in a wider window; all are in crossplay.csv.")
 
 
-def _print_summary(table: Crossplay, metrics: Sequence[str]) -> None:
-    from omg.evaluation.words import SIDES, spoken, value_words
+def _print_metrics(table: Crossplay) -> None:
+    """Every metric of one agent, over its opponents."""
+    from omg.evaluation.words import SIDES, spoken
 
-    alone = len(metrics) == 1  # then the title names it
-    title = f"{spoken(metrics[0])}, mean and interquartile mean" if alone else "Summary"
     rows = [
         [
-            *(spoken(row["metric"]), row["method"], SIDES[row["split"]], row["lineup"]),
+            *(spoken(row["metric"]), f"{row['mean']:.3f}", f"{row['iqm']:.3f}"),
+            *(SIDES[row["split"]], row["lineup"], str(row["opponents"])),
+        ]
+        for row in table.summary()
+    ]
+    columns = ("metric", "mean", "IQM", "side", "line-up", "opponents")
+    show(*columns, rows=rows, title=f"{table.agents[0].method}, over opponents")
+
+
+def _print_summary(table: Crossplay, metric: str) -> None:
+    from omg.evaluation.words import SIDES, spoken, value_words
+
+    rows = [
+        [
+            *(row["method"], SIDES[row["split"]], row["lineup"]),
             *(value_words(row), f"{row['iqm']:.3f}"),
             *(str(row["agents"]), str(row["opponents"])),
-        ][alone:]
+        ]
         for row in table.summary()
-        if row["metric"] in metrics
+        if row["metric"] == metric
     ]
-    columns = ("metric", "method", "side", "line-up", "mean [95 %]", "IQM", "seeds", "opponents")
-    show(*columns[alone:], rows=rows, title=title, whole_names=False)
+    columns = ("method", "side", "line-up", "mean [95 %]", "IQM", "seeds", "opponents")
+    title = f"{spoken(metric)}, mean and interquartile mean"
+    show(*columns, rows=rows, title=title, whole_names=False)
 
 
 def _print_paired(table: Crossplay, metric: str) -> None:
@@ -242,7 +256,7 @@ def _print_comparisons(table: Crossplay) -> None:
     if rows:
         title = f"{spoken(primary_metric(table))}: comparisons"
         show(*titles, rows=rows, title=title, whole_names=False)
-        typer.echo(HOLM)
+        say(HOLM)
 
 
 def _print_permutation(table: Crossplay) -> None:
@@ -261,21 +275,21 @@ def _print_permutation(table: Crossplay) -> None:
         title = f"{spoken(metric)}: permutation test"
         columns = ("method", "side", "line-up", "as it plays", "permuted", "difference [95 %]")
         show(*columns, rows=rows, title=title, whole_names=False)
-        typer.echo(PERMUTATION)
+        say(PERMUTATION)
 
 
 def _print_closing(table: Crossplay, replays: int) -> None:
     written = table.files
     for note in _notes(table):
-        typer.echo(f"Note: {note}")
+        say(f"Note: {note}")
     if replays and not any(path.parent.name == "replays" for path in written):
         from omg.evaluation.subgoal_replay import ENVS
 
-        typer.echo(f"Note: replays are written for {', '.join(ENVS)} only.")
+        say(f"Note: replays are written for {', '.join(ENVS)} only.")
     files = [path for path in written if path.parent.name != "replays"]
-    typer.echo(f"Wrote {', '.join(str(path) for path in files)}")
+    say(f"Wrote {', '.join(str(path) for path in files)}")
     if len(written) > len(files):
-        typer.echo(f"Wrote {len(written) - len(files)} replays in {written[-1].parent}")
+        say(f"Wrote {len(written) - len(files)} replays in {written[-1].parent}")
 
 
 def _notes(table: Crossplay) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from omg.cli.console import show
+from omg.cli.console import say, show
 
 
 def export(
@@ -26,9 +26,9 @@ def export(
     ]
     show("name", "", "shape", "what it is", rows=rows, title="One step of all seats")
     for note in made.notes:
-        typer.echo(f"Note: {note}")
-    typer.echo(
+        say(f"Note: {note}")
+    say(
         f"The same actions as the run's own policy in {made.checked} comparisons; the largest "
         f"difference of outputs is {made.difference:.1g}."
     )
-    typer.echo(f"Wrote {made.path} ({made.path.stat().st_size / 1024:,.0f} KiB)")
+    say(f"Wrote {made.path} ({made.path.stat().st_size / 1024:,.0f} KiB)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from omg.cli.commands import Commands
-from omg.cli.console import show
+from omg.cli.console import say, show
 from omg.evaluation.words import SIDES
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def pool_add(
     else:
         added = opened.add_runs(runs, steps=steps, split=side, name=name or None)
     for member in added:
-        typer.echo(f"Added {member.id} ({member.algorithm}, {member.skill}, {SIDES[member.split]})")
-    typer.echo(_summary(opened))
+        say(f"Added {member.id} ({member.algorithm}, {member.skill}, {SIDES[member.split]})")
+    say(_summary(opened))
 
 
 def _environment(name: str) -> str:
@@ -80,7 +80,7 @@ def pool_list(
     opened = OpponentPool.open(pool)
     columns = ("id", "algorithm", "run", "seed", "skill", "steps", "reward", "role", "side")
     show(*columns, rows=map(_row, opened.members(_side(split))))
-    typer.echo(_summary(opened))
+    say(_summary(opened))
 
 
 def _side(word: str) -> Split | None:
@@ -115,7 +115,7 @@ def pool_show(
     typer.echo(json.dumps(asdict(found), indent=2))
     if found.kind == "checkpoint":
         size = sum(tensor.numel() for tensor in opened.check_weights(found).values())
-        typer.echo(f"{opened.folder(found)}: intact, {size:,} parameters")
+        say(f"{opened.folder(found)}: intact, {size:,} parameters")
 
 
 @pool_app.command("split")
@@ -140,8 +140,8 @@ def pool_split(
     shown = [side for side in SPLITS if runs[side] or side != "validation"]
     width = max(len(SIDES[side]) for side in shown) + 2
     for side in shown:
-        typer.echo(f"{SIDES[side]:{width}}{', '.join(runs[side]) or '-'}")
-    typer.echo(_summary(opened))
+        say(f"{SIDES[side]:{width}}{', '.join(runs[side]) or '-'}")
+    say(_summary(opened))
 
 
 def _fraction_or_names(text: str) -> float | list[str]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from omg.cli.console import say
+
 
 def report(
     sources: list[Path] = typer.Argument(
@@ -22,9 +24,9 @@ def report(
 
     data = write_report(sources, out, title=title, metric=metric)
     for words in data.notes:
-        typer.echo(words)
+        say(words)
     studies = f"{len(data.studies)} studies, " if isinstance(data, SideBySide) else ""
-    typer.echo(
+    say(
         f"Wrote {out} ({out.stat().st_size / 1024:,.0f} KiB): {studies}"
         f"{len(data.methods)} methods, {len(data.agents)} runs, "
         f"{len(data.replays) + len(data.films)} replays"
@@ -44,8 +46,8 @@ def plot(
 
     groups = group_runs(runs)
     for words in (*groups.notes, *seed_notes([len(runs) for runs in groups.runs.values()])):
-        typer.echo(words)
-    typer.echo(f"Wrote {draw_curves(groups.runs, out, metric=metric or groups.metric())}")
+        say(words)
+    say(f"Wrote {draw_curves(groups.runs, out, metric=metric or groups.metric())}")
 
 
 def benchmark(
@@ -56,4 +58,4 @@ def benchmark(
     from omg.evaluation.benchmark import print_rows, write_benchmark
 
     print_rows(write_benchmark(study, random_episodes=random_episodes))
-    typer.echo(f"Wrote {study / 'benchmark.csv'} and a plot per task")
+    say(f"Wrote {study / 'benchmark.csv'} and a plot per task")

@@ -293,6 +293,24 @@ class OpponentModelSection(Section):
     liam_action_weight: Annotated[Real, Field(ge=0)]
 
 
+class MelibaSection(Section):
+    """The belief about the others' character and mood (`meliba_am`)."""
+
+    meliba_permanent_dim: Annotated[Width, PRIOR]
+    meliba_temporal_dim: Annotated[Width, PRIOR]
+    meliba_kl_weight: Annotated[Real, Field(ge=0)]
+    meliba_decodes: Steps
+
+
+class TypesSection(Section):
+    """The belief over the training opponents (`types_am`)."""
+
+    types_max: Annotated[Width, PRIOR]
+    types_feature: Annotated[Literal["most_probable", "belief"], WEIGHTS]
+    types_belief_floor: Annotated[Unit, PLAYERS]
+    types_teacher: bool
+
+
 class MoaSection(Section):
     """The goal-conditioned action model of every other player (`moa`)."""
 
@@ -313,18 +331,24 @@ class SubgoalSection(Section):
     subgoal_inference: Annotated[Literal["cvae", "mlp"], WEIGHTS]
     subgoal_horizon: Width
     subgoal_mode: Annotated[
-        Literal["optimistic", "conservative", "random", "fixed"], BeforeValidator(_subgoal_mode)
+        Literal["optimistic", "conservative", "random", "fixed", "event"],
+        BeforeValidator(_subgoal_mode),
     ]
+    subgoal_horizons: Annotated[tuple[Count, ...], WEIGHTS]
+    subgoal_modes: Annotated[Count, WEIGHTS]
     subgoal_fixed_k: Count
-    subgoal_source: Annotated[Literal["state", "opponents"], PRIOR]
+    subgoal_source: Annotated[Literal["state", "opponents", "places"], PRIOR]
     subgoal_posterior: Annotated[Literal["sample", "mean"], PLAYERS]
-    subgoal_feature: Annotated[Literal["latent", "decoded", "both"], WEIGHTS]
+    subgoal_feature: Annotated[Literal["latent", "decoded", "both", "none"], WEIGHTS]
+    subgoal_spread: Annotated[bool, WEIGHTS]
+    subgoal_condition: Annotated[bool, WEIGHTS]
     subgoal_target: Literal["same", "next"]
     subgoal_value: Literal["mean", "max"]
     subgoal_epsilon_start: Unit
     subgoal_epsilon_finish: Unit
     subgoal_epsilon_anneal_time: Count
     am_kl_weight: Annotated[Real, Field(ge=0)]
+    am_others_weight: Annotated[Real, Field(ge=0)]
     prior_kl_weight: Annotated[Real, Field(ge=0)]
     prior_measure: Literal["cells", "variance"]
     prior_min_accuracy: Annotated[Unit, ASIDE]  # asked before anything is learned
@@ -384,6 +408,8 @@ class Config(
     PolicySection,
     TeamSection,
     OpponentModelSection,
+    MelibaSection,
+    TypesSection,
     MoaSection,
     SubgoalSection,
     QLearningSection,
@@ -403,6 +429,17 @@ class Config(
             raise ValueError(
                 f"subgoal_fixed_k={self.subgoal_fixed_k} lies beyond "
                 f"subgoal_horizon={self.subgoal_horizon}; raise the horizon"
+            )
+        beside = self.subgoal_condition or self.subgoal_spread or self.am_model != "omg_am"
+        if self.subgoal_feature == "none" and not beside:
+            raise ValueError(
+                "subgoal_feature=none feeds the policy nothing of the subgoal; set "
+                "subgoal_condition=true, or am_model=none_am for no opponent model"
+            )
+        if self.subgoal_modes > 1 and self.subgoal_inference == "mlp":
+            raise ValueError(
+                f"subgoal_modes={self.subgoal_modes} are modes of a distribution, and "
+                "subgoal_inference=mlp has none; set one of them back"
             )
         if self.epsilon_finish > self.epsilon_start:
             raise ValueError(

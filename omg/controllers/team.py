@@ -213,6 +213,10 @@ class TeamMAC(Controller):
         """What the learning seats knew in stored episodes, for the opponent model."""
         return self.policy.rows.stored(played, self.known_players(played))
 
+    def training_rows(self, played: Trajectories) -> ModelRows:
+        """The same, with what the others saw: what the opponent model learns from."""
+        return self.policy.rows.training(played, self.known_players(played))
+
     def record_fields(self) -> Mapping[str, Field]:
         fields: dict[str, Field] = {}
         if self.model is not None and self._records:

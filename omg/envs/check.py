@@ -126,6 +126,8 @@ def _seats(subject: Subject) -> str:
     )
     strange = [c for columns in features for c in columns if not 0 <= c < spec.state_dim]
     require(not strange, f"agent_features names column {(strange or [0])[0]} of no state.")
+    unknown = [a for a in spec.event_actions if not 0 <= a < spec.n_actions]
+    require(not unknown, f"event_actions names {(unknown or [0])[0]}, which is no action.")
     for at, view in enumerate(subject.trace()):
         for seat, width in enumerate(spec.obs_dims):
             require(

@@ -53,6 +53,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], Any]] = {
     "leavers": bool,
     "goals": lambda value: tuple(str(goal) for goal in value),
     "goal_features": _columns,
+    "event_actions": lambda value: tuple(int(action) for action in value),
 }
 
 

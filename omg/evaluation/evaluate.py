@@ -23,7 +23,7 @@ from omg.evaluation.crossplay_files import (
 )
 from omg.evaluation.crossplay_table import RENAMED, Cell, Crossplay
 from omg.evaluation.gap import FILE, read_headroom
-from omg.evaluation.headroom import normalised
+from omg.evaluation.headroom import NORMALISED, normalised
 from omg.evaluation.own_game import (
     OwnGame,
     needs_pool,
@@ -128,7 +128,8 @@ def crossplay(
     agents = read_agents(folders, which)  # what is no agent is refused before a folder is made
     first = next(iter(agents.values()))
     folder = None if out is None else prepare_folder(Path(out))
-    table = run_crossplay(folders, named, plan, baseline=baseline, metric=metric, on_cell=on_cell)
+    played = metric.removeprefix(NORMALISED)  # what is normalised has to be played
+    table = run_crossplay(folders, named, plan, baseline=baseline, metric=played, on_cell=on_cell)
     table = replace(table, metric=metric if metric in table.metrics() else "")
     table = _normalised(table, headroom, [folder, open_pool(named, first).path.parent])
     if folder is None:

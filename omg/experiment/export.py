@@ -111,8 +111,9 @@ def _exportable(run: TrainedRun, spec: EnvSpec) -> tuple[Policy, tuple[str, ...]
     """The policy on the CPU, drawing nothing at random, and what is to be said of that."""
     if model_kind(run.config).needs_foresight:
         raise OmgError(
-            f"am_model={run.config.am_model} looks into the future of the game, which a file "
-            "cannot. Export an agent without an oracle."
+            f"am_model={run.config.am_model} is told what the others are about to do, which only "
+            "training knows: a file that acts elsewhere has nobody to ask. Export an agent that "
+            "infers it, or one without a model."
         )
     mac = team_of(run, spec, CPU)
     if mac.model is None or not hasattr(mac.model, "draw"):

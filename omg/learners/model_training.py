@@ -39,9 +39,16 @@ class Alternatives:
 
     fed: Tensor  # [P·n, F], what it is fed before and after
     learned: bool  # whether the policy will learn with `fed`: a pass with it can be kept
-    rows: Tensor  # [K·n, H], of a table
+    rows: Tensor  # [K·n, H], of a table; -1: there is no such alternative, its value is any
     table: Tensor | None  # [P·n, F], where the features are rows of it
     each: Callable[[], Tensor]  # [K·n, H, F], the features
+
+    def features(self) -> tuple[Tensor, Tensor]:
+        """All of them as a table, and its row of each alternative."""
+        if self.table is not None:
+            return self.table, self.rows
+        each = torch.arange(self.rows.numel(), device=self.rows.device).view_as(self.rows)
+        return self.each().flatten(0, 1), each.masked_fill(self.rows < 0, -1)
 
 
 class ValuesAlternatives(Protocol):
@@ -122,8 +129,9 @@ class OwnLossTraining(ModelTraining):
         super().__init__(config=config, mac=mac, on_policy=on_policy)
         assert mac.trainee is not None
         self._model = mac.trainee
+        self._mac = mac
         weights = [weight for weight in self._model.parameters() if weight.requires_grad]
-        if weights and type(self._model).episode_loss is OpponentModel.episode_loss:
+        if weights and not _has_loss(type(self._model)):
             raise OmgError(
                 f"learner={config.learner} does not train am_model={config.am_model}, which has "
                 "weights and no loss of its own. Define episode_loss(rows, packing) in it, or set "
@@ -137,15 +145,15 @@ class OwnLossTraining(ModelTraining):
     ) -> Lesson:
         if not self._model.feature_dim:
             return Lesson(played)
-        rows = self.policy.rows.stored(played)
+        rows = self._mac.model_rows(played)
         feature = self._model.unroll(rows, played.rows, self.generator)
         return Lesson(played, feature.view(-1, played.n_seats, self._model.feature_dim))
 
     def train(self, lesson: Lesson) -> Metrics:
         if self.optimiser is None:
             return {}
-        rows = self.policy.rows.training(lesson.played)
-        terms = self._model.episode_loss(rows, lesson.played.rows)
+        rows = self._mac.training_rows(lesson.played)
+        terms = self._model.sampled_loss(rows, lesson.played.rows, self.generator)
         if "am_loss" not in terms:
             raise OmgError(
                 f"The loss of {type(self._model).__name__} has no term am_loss, which is what is "
@@ -154,12 +162,18 @@ class OwnLossTraining(ModelTraining):
         return descend_model(terms, self.optimiser)
 
 
+def _has_loss(kind: type[OpponentModel]) -> bool:
+    own, none = (kind.episode_loss, kind.sampled_loss), OpponentModel
+    return own != (none.episode_loss, none.sampled_loss)
+
+
 # By `OpponentModel.training_kind`.
 MODEL_TRAININGS: Registry[type[ModelTraining]] = Registry(
     "training_kind",
     {
         "none": "omg.learners.model_training:NoModelTraining",
         "own_loss": "omg.learners.model_training:OwnLossTraining",
+        "types": "omg.learners.types_training:TypesTraining",
         "subgoals": "omg.learners.subgoal_training:SubgoalTraining",
         "moa": "omg.learners.moa_training:MoaTraining",
         "moa_subgoals": "omg.learners.moa_training:MoaSubgoalTraining",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,6 +16,14 @@ from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.types import EnvSpec, IntArray
 
 MOST_BYTES = 256 * 1024**2  # of memory for one run; it is taken as episodes arrive
+
+
+class Encoded(NamedTuple):
+    """Gaussians of R rows, as rows of a table."""
+
+    mean: Tensor  # [V, G]
+    log_var: Tensor  # [V, G]
+    rows: Tensor  # [R]
 
 
 class PriorMemory:
@@ -29,8 +39,8 @@ class PriorMemory:
         self._tables: list[Tensor] = []
         self._weights: list[tuple[int, int]] = []
 
-    def of(self, played: Trajectories, rows: ModelRows) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance of every row, [R, G]."""
+    def of(self, played: Trajectories, rows: ModelRows) -> Encoded:
+        """What the prior makes of every row's state."""
         numbers, size = played.team.numbers, 8 * self._width * self._slots * played.n_seats
         places = np.zeros(0, np.int64) if numbers is None else numbers % self._episodes
         if (
@@ -39,14 +49,17 @@ class PriorMemory:
             or len(np.unique(places)) < len(places)
             or not self._model.prior_by_kernel
         ):
-            return self._model.prior(rows)
+            return Encoded(
+                *self._model.prior(rows), torch.arange(len(rows.own)).to(rows.own.device)
+            )
         self._notice_weights(played.n_seats)
         index = self._rows(played, places)
         missing = np.flatnonzero(self._known[places] != numbers)
         if len(missing):
             self._compute(played, rows, missing, index)
             self._known[places] = numbers
-        return self._tables[0].index_select(0, index), self._tables[1].index_select(0, index)
+        mean, log_var = self._tables
+        return Encoded(mean, log_var, index)
 
     def _notice_weights(self, seats: int) -> None:
         """Forget everything when the prior has changed."""

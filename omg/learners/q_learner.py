@@ -40,10 +40,11 @@ from omg.learners.leaving import acting, of_acting, outcomes, without_absent
 from omg.learners.model_training import Alternatives, Lesson, PolicyLearner
 from omg.modules.agents import AgentNetwork
 from omg.modules.agents.networks import RNNAgent
+from omg.modules.kernels.branches import Branches
 from omg.modules.kernels.given import GivenLoss
 from omg.modules.kernels.qmix import TDLoss, Transitions
 from omg.modules.mixers import MIXERS, Mixer, QMixer
-from omg.policies.policy import Policy
+from omg.policies.policy import Policy, States
 from omg.types import EnvSpec, OmgError
 
 
@@ -73,13 +74,15 @@ class Unrolled:
     inputs: Tensor  # [P, n, I]
     q: Tensor  # [P, n, A]
     hidden: Tensor  # [P, n, H], after every slot
+    products: Tensor | None = None  # see `Branches`
 
 
 class Update:
     """The policy's network over the episodes of one update, with whatever features it is fed."""
 
-    def __init__(self, policy: Policy, played: Trajectories) -> None:
-        self.played, self._policy = played, policy
+    def __init__(self, policy: Policy, played: Trajectories, *, branching: bool = False) -> None:
+        """`branching`: single steps will be made from the states of its passes."""
+        self.played, self._policy, self._branching = played, policy, branching
         self._kept: tuple[Tensor, Unrolled] | None = None
         self._fed: tuple[Tensor | None, Tensor] | None = None
 
@@ -93,7 +96,8 @@ class Update:
         if self._kept is not None and feature is not None and self._kept[0].is_set_to(feature):
             return self._kept[1]
         inputs = self.fed(feature)
-        found = Unrolled(inputs, *self._policy.unroll_states(inputs, self.played))
+        states = self._policy.unroll_states(inputs, self.played, None, self._branching)
+        found = Unrolled(inputs, *states)
         if keep and feature is not None:
             self._kept = (feature, found)
         return found
@@ -167,8 +171,8 @@ class QLearner(PolicyLearner):
             )
 
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
-        update = Update(self._policy, self._mac.trajectories(batch))
-        played = update.played
+        played, branching = self._mac.trajectories(batch), self._model.asks_values
+        update = Update(self._policy, played, branching=branching)
         lesson = self._model.prepare(
             played, progress, lambda alternatives: self._values(update, alternatives)
         )
@@ -261,15 +265,14 @@ class QLearner(PolicyLearner):
         """r_t + γ (1 - d_t) V'(τ_{t+1}) of all K transitions at once, [K, n or 1]; λ-returns of
         V' where q_lambda is not 0."""
         played, following = update.played, update.played.packing.next
-        target_q, target_hidden = self._policy.unroll_states(
-            online.inputs, played, self._target_network
-        )
+        network, branching = self._target_network, lesson.ahead is not None
+        target = self._policy.unroll_states(online.inputs, played, network, branching)
         if lesson.ahead is None:
             online_next = online.q.index_select(0, following)
-            target_next = target_q.index_select(0, following)
+            target_next = target.outputs.index_select(0, following)
         else:
-            online_next = self._step(update, self._policy.network, online.hidden, lesson.ahead)
-            target_next = self._step(update, self._target_network, target_hidden, lesson.ahead)
+            online_next = self._step(update, self._policy.network, online, lesson.ahead)
+            target_next = self._step(update, network, target, lesson.ahead)
         next_values = next_action_values(
             online_next,
             target_next,
@@ -291,36 +294,50 @@ class QLearner(PolicyLearner):
         )
 
     @staticmethod
-    def _step(update: Update, network: AgentNetwork, hidden_PNH: Tensor, ahead: Tensor) -> Tensor:
+    def _step(
+        update: Update, network: AgentNetwork, found: Unrolled | States, ahead: Tensor
+    ) -> Tensor:
         """Outputs one step after every transition with given features there, [K, n, A]: one step
         of the network from the hidden state after the transition."""
-        packing = update.played.packing
-        inputs = torch.cat([update.plain.index_select(0, packing.next), ahead], -1)
-        seats = update.played.seats_PN.index_select(0, packing.next)
-        hidden = hidden_PNH.index_select(0, packing.now)
-        outputs, _ = network.step(inputs.flatten(0, 1), hidden.flatten(0, 1), seats.flatten())
-        return outputs.view(*inputs.shape[:2], -1)
+        rows = update.played.all_rows
+        branches = Branches(
+            inputs=update.plain.flatten(0, 1),
+            hidden=found.hidden.detach().flatten(0, 1),
+            products=found.products,
+            seats=update.played.seats_PN.flatten(),
+            table=ahead.flatten(0, 1),
+            at=rows.next,
+            before=rows.now,
+            places=torch.arange(len(rows.now), device=ahead.device).unsqueeze(1),
+        )
+        return network.branches(branches).view(*ahead.shape[:2], -1)
 
     @torch.no_grad()
     def _values(self, update: Update, alternatives: Alternatives) -> Tensor:
         """V(s_t, g_k) of every transition's row and alternative, [K·n, H]. All of them are one
         batched step of the network from the hidden states that the play left."""
-        played, network = update.played, self._policy.network
-        now = played.rows.now
+        played, network, rows = update.played, self._policy.network, update.played.rows
         fed = alternatives.fed.view(-1, played.n_seats, alternatives.fed.shape[-1])
-        shared = update.plain.flatten(0, 1).index_select(0, now)
-        before = shared.new_zeros(len(now), network.carry_dim)
+        plain = update.plain.flatten(0, 1)
+        hidden, products = plain.new_zeros(len(plain), network.carry_dim), None
         if network.carry_dim:
             with torch.set_grad_enabled(alternatives.learned):
-                hidden = update.unroll(fed, keep=alternatives.learned).hidden.flatten(0, 1)
-            before = played.rows.previous(hidden).index_select(0, now)
-        seats = played.seats_PN.flatten()[now]
-        if alternatives.table is not None:
-            table, rows = alternatives.table, alternatives.rows
-            q = network.variants_of(shared, table, rows, before, seats)
-        else:
-            q = network.variants(shared, alternatives.each(), before, seats)
-        avail = played.pack("avail_actions").flatten(0, 1).index_select(0, now)
+                found = update.unroll(fed, keep=alternatives.learned)
+            hidden, products = found.hidden.detach().flatten(0, 1), found.products
+        table, places = alternatives.features()
+        q = network.branches(
+            Branches(
+                inputs=plain,
+                hidden=hidden,
+                products=products,
+                seats=played.seats_PN.flatten(),
+                table=table,
+                at=rows.now,
+                before=rows.earlier(rows.now),
+                places=places,
+            )
+        )
+        avail = played.pack("avail_actions").flatten(0, 1).index_select(0, rows.now)
         return self._value(q, avail.unsqueeze(1))
 
     def fit(self, taken: Tensor, targets: Tensor, progress: Progress) -> Metrics:

@@ -59,7 +59,7 @@ class QtranLearner(QLearner):
         """r_t + γ (1 - d_t) Q'_jt(s_{t+1}, ā_{t+1}) with target networks (q_lambda: λ-returns of
         it), [K, 1]. The agents that choose ā are the online ones with double_q."""
         played, following = update.played, update.played.packing.next
-        q, hidden = self._policy.unroll_states(online.inputs, played, self._target_network)
+        q, hidden, _ = self._policy.unroll_states(online.inputs, played, self._target_network)
         choosing = online.q if self._config.double_q else q
         next_values = self._target_mixer.joint(
             played.next("state") * self._state_scale,

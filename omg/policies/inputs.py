@@ -225,15 +225,18 @@ class ModelRowBuilder:
         obs = view.obs[rows, seats_Bn].flatten(0, 1)
         seats = seats_Bn.flatten().to(obs.device)
         built = self._build(obs, state, last, seats, foresight=foresight, alive_RN=alive)
-        if not self._others:
+        if players_BN is None and not self._others:
             return built
         order = self.order(seats_Bn.to(obs.device))  # [B, n, N-1]
         at = (rows.unsqueeze(-1).to(obs.device), order)
+        players = None if players_BN is None else players_BN[at].flatten(0, 1)
+        built = replace(built, others_player=players)
+        if not self._others:
+            return built
         return replace(
             built,
             others_obs=view.obs[at].flatten(0, 1) * self._obs_scale,
             others_avail=view.avail[at].flatten(0, 1),
-            others_player=None if players_BN is None else players_BN[at].flatten(0, 1),
         )
 
     def stored(self, played: Trajectories, players_BN: Tensor | None = None) -> ModelRows:
@@ -248,23 +251,23 @@ class ModelRowBuilder:
             self._foresight(played),
             None if alive is None else played.for_rows(alive),
         )
-        return self._with_others(built, played, players_BN) if self._others else built
+        if players_BN is not None:
+            players = self._of_others(players_BN[played.packing.episode], built, played)
+            built = replace(built, others_player=players)
+        return self._with_others(built, played) if self._others else built
 
-    def training(self, played: Trajectories) -> ModelRows:
+    def training(self, played: Trajectories, players_BN: Tensor | None = None) -> ModelRows:
         """As `stored`, with what the others saw at every slot, which few models may know while
         acting."""
-        rows = self.stored(played)
+        rows = self.stored(played, players_BN)
         return rows if self._others else replace(rows, others_obs=self._seen(rows, played))
 
-    def _with_others(
-        self, rows: ModelRows, played: Trajectories, players_BN: Tensor | None
-    ) -> ModelRows:
-        """What the others saw, could do, were to reach, and who they were."""
+    def _with_others(self, rows: ModelRows, played: Trajectories) -> ModelRows:
+        """What the others saw, could do, and were to reach."""
         packing, goal = played.packing, None
         if REACHED in played.team.scheme.fields:
             reached = packing.pack(played.team.raw(REACHED))
             goal = self._of_others(hindsight_goals(reached, packing), rows, played)
-        players = None if players_BN is None else players_BN[packing.episode]
         return replace(
             rows,
             others_obs=self._seen(rows, played),
@@ -272,7 +275,6 @@ class ModelRowBuilder:
                 packing.pack(played.team.raw("avail_actions")), rows, played
             ),
             others_goal=goal,
-            others_player=None if players is None else self._of_others(players, rows, played),
             time=played.for_rows(packing.time).to(torch.float32),
         )
 

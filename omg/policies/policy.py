@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,14 @@ from omg.modules.opponent_models import OPPONENT_MODELS, Inferred, OpponentModel
 from omg.modules.opponent_models.base import MemorylessModel, PresentOthers
 from omg.policies.inputs import InputBuilder, InputSettings, ModelRowBuilder, StepView
 from omg.types import EnvSpec, OmgError
+
+
+class States(NamedTuple):
+    """Whole episodes through a network."""
+
+    outputs: Tensor  # [P, n, A]
+    hidden: Tensor  # [P, n, H], after every slot
+    products: Tensor | None  # see `Branches`; only where they were asked for
 
 
 class Policy:
@@ -182,9 +190,13 @@ class Policy:
         return self.unroll_states(inputs_PNI, arranged, network)[0]
 
     def unroll_states(
-        self, inputs_PNI: Tensor, arranged: Sequences, network: AgentNetwork | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Outputs [P, n, A] and the hidden state after every slot [P, n, H]."""
+        self,
+        inputs_PNI: Tensor,
+        arranged: Sequences,
+        network: AgentNetwork | None = None,
+        branching: bool = False,
+    ) -> States:
+        """The same with the states; `branching`: single steps will be made from them."""
         network = network or self.network
         slots, agents, _ = inputs_PNI.shape
         sizes = arranged.packing.sizes
@@ -192,11 +204,10 @@ class Policy:
         ranked = None if arranged.seats is None else arranged.seats_PN[:episodes]
         rows = self._row_seats(ranked, episodes, agents)
         carry = inputs_PNI.new_zeros(episodes * agents, network.carry_dim)
-        outputs, hidden = network.unroll_packed(
-            inputs_PNI.flatten(0, 1), sizes * agents, carry, rows
-        )
+        unroll = network.unroll_branching if branching else network.unroll_packed
+        outputs, hidden, *products = unroll(inputs_PNI.flatten(0, 1), sizes * agents, carry, rows)
         hidden = hidden.view(slots, agents, network.carry_dim)
-        return outputs.view(slots, agents, -1), hidden
+        return States(outputs.view(slots, agents, -1), hidden, products[0] if branching else None)
 
     def describe(self) -> dict[str, Any]:
         """What its weights depend on, and what a frozen player needs to act with them."""
@@ -259,6 +270,8 @@ def check_options(config: Config) -> None:
     of = {
         "am_history": ("base_am", False),
         "am_feature": ("liam_am", "latent"),
+        "types_feature": ("types_am", "most_probable"),
+        "types_teacher": ("types_am", False),
         "moa_goal": ("moa", "none"),
         "moa_save_dir": ("moa", ""),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from omg.types import OmgError
 
 DEFAULT_METRIC = "test_own_return_mean"  # unless the cross-play names another
 FALLBACK_METRIC = "test_return_mean"
+TUNING = "tuning.csv"
 MAX_REPLAYS = 24
 MAX_FILMS = 8
 
@@ -42,6 +44,7 @@ class ReportData:
     priors: tuple[RunRecord, ...]
     crossplay: Crossplay | None
     headroom: Headroom | None
+    tuning: tuple[Mapping[str, str], ...]  # rows of tuning.csv
     unseen_looks: tuple[Look, ...]  # at the held-out side of the pool
     opponents: tuple[Opponent, ...]
     opponent_runs: Mapping[str, RunRecord]  # by the folder's name
@@ -170,6 +173,7 @@ def collect(sources: Sequence[Path], *, title: str = "", metric: str = "") -> Re
         priors=tuple(run for run in runs if run.role == "prior"),
         crossplay=crossplay,
         headroom=_headroom(sources),
+        tuning=_tuning(sources),
         unseen_looks=_unseen_looks(sources),
         opponents=_opponents(sources, crossplay),
         opponent_runs={run.path.name: run for run in runs if run.role == "opponent"},
@@ -206,6 +210,16 @@ def _one_crossplay(sources: Sequence[Path]) -> Crossplay | None:
 def _headroom(sources: Sequence[Path]) -> Headroom | None:
     files = [path for source in sources if (path := source / FILE).is_file()]
     return read_headroom(files[0]) if files else None
+
+
+def _tuning(sources: Sequence[Path]) -> tuple[Mapping[str, str], ...]:
+    """The configurations that were tried, as the study lists them."""
+    rows: list[Mapping[str, str]] = []
+    for path in (source / TUNING for source in sources):
+        if path.is_file():
+            with path.open(encoding="utf-8", newline="") as file:
+                rows += list(csv.DictReader(file))
+    return tuple(rows)
 
 
 def _unseen_looks(sources: Sequence[Path]) -> tuple[Look, ...]:

@@ -17,10 +17,12 @@ from omg.report.overview import header, navigation, setup_section, summary, top
 from omg.report.replays import replays_section
 from omg.report.results import results_section
 from omg.report.training import curves_section, models_section
+from omg.report.trials import tuning_section
 
 PARTS = (
     ("headroom", "Headroom", headroom_section),
     ("results", "Results", results_section),
+    ("tuning", "Tuning", tuning_section),
     ("curves", "Learning curves", curves_section),
     ("models", "Models", models_section),
     ("crossplay", "Cross-play", crossplay_section),
@@ -72,8 +74,9 @@ def document(title: str, sources: Sequence[Path], *content: Html) -> str:
 
 
 def _shown(data: ReportData) -> list[str]:
-    """Headroom is a part of studies that measured it."""
-    return [name for name, _, _ in PARTS if name != "headroom" or data.headroom]
+    """Headroom and tuning are parts of studies that have them."""
+    there = {"headroom": data.headroom is not None, "tuning": bool(data.tuning)}
+    return [name for name, _, _ in PARTS if there.get(name, True)]
 
 
 def _parts(data: ReportData) -> Html:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from omg.experiment.output import wrapped
 from omg.studies.process import Running
 from omg.studies.steps import Plan, Step
 
@@ -71,7 +72,10 @@ class Display:
             self._live = None
 
     def say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True)
+        """A line; on a terminal in lines that fit, without cutting words."""
+        lines = wrapped(text, self.console.width) if self.console.is_terminal else [text]
+        for line in lines:
+            self.console.print(line, soft_wrap=True)
 
     def _line(self, word: str, step: Step, text: str) -> None:
         self.say(f"{word:<9} {step.key:<{self._width}}  {text}".rstrip())

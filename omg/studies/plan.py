@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from omg.config.loader import available
 from omg.studies.plan_headroom import headroom_steps
+from omg.studies.plan_tuning import tuning_steps
 from omg.studies.planner import Planner, Source, saved_models
 from omg.studies.spec import (
     KIND,
@@ -66,8 +67,9 @@ def make_plan(source: Source) -> Plan:
     opponents = planner.opponents()
     pool = pool_step(planner, opponents)
     priors = planner.priors()
+    tuning = tuning_steps(planner, spec.tuning) if spec.tuning is not None else []
     agents = planner.agents()
-    steps = [*opponents, pool, *priors, *agents]
+    steps = [*opponents, pool, *priors, *tuning, *agents]
     measured: list[Step] = []
     if spec.headroom is not None:
         measured = headroom_steps(planner, spec.headroom, agents)

@@ -4,10 +4,11 @@ says. The plain agent, the control and the oracle are methods of the study, trai
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from omg.modules.opponent_models import model_kind
 from omg.modules.opponent_models.omg_am import SubgoalModel
-from omg.studies.planner import Planner
+from omg.studies.planner import Planner, Tuned
 from omg.studies.spec import HeadroomSpec, Method, slug
 from omg.studies.steps import Step
 
@@ -73,6 +74,15 @@ def _methods(planner: Planner, wanted: HeadroomSpec, agents: Sequence[Step]) -> 
     return found
 
 
+def _tuned(planner: Planner, wanted: HeadroomSpec, plain: Method) -> Tuned | None:
+    """The plain method's tuned settings, but for those that best responses have of their own."""
+    told, tuned = wanted.best_response, planner.tuned(plain)
+    if told.config or tuned is None:
+        return None
+    kept = (key for key in tuned.keys if key.partition(".")[0] not in told.settings)
+    return replace(tuned, keys=tuple(kept))
+
+
 def _responses(planner: Planner, wanted: HeadroomSpec, plain: Method) -> list[Step]:
     told, agents = wanted.best_response, planner.spec.agents
     steps: list[Step] = []
@@ -87,6 +97,7 @@ def _responses(planner: Planner, wanted: HeadroomSpec, plain: Method) -> list[St
                 fixed={"label": f"Best response to {member}", "opponent_members": [member]},
                 places={"opponent_pool": str(planner.pool)},
                 needs=("pool",),
+                tuned=_tuned(planner, wanted, plain),
             )
             planner.check_one_agent(config, "headroom.best_response")
             if issubclass(model_kind(config), SubgoalModel):

@@ -20,6 +20,7 @@ from omg.studies.spec import (
     Method,
     OpponentRuns,
     PipelineSpec,
+    slug,
 )
 from omg.studies.steps import (
     FREE,
@@ -30,6 +31,7 @@ from omg.studies.steps import (
     refuse_reserved,
     settings_of,
     to_words,
+    without,
 )
 from omg.types import OmgError
 
@@ -44,6 +46,15 @@ class Source:
     env_config: str
     out: Path
     words: Sequence[str] = ()  # --key=value for every training run
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A file with the values of some keys, and the step that makes it."""
+
+    step: str
+    file: Path
+    keys: tuple[str, ...]
 
 
 class Planner:
@@ -106,7 +117,7 @@ class Planner:
         for number, method in enumerate(agents.methods):
             where = f"agents.methods[{number}] ({method.name})"
             for seed in method.seeds or agents.seeds:
-                places, needs = self._beginning(method, seed)
+                places, needs = self.beginning(method, seed)
                 step, config = self.train(
                     f"agents/{method.run_name(seed)}",
                     where,
@@ -116,12 +127,20 @@ class Planner:
                     fixed={"label": method.name},
                     places=places,
                     needs=needs,
+                    tuned=self.tuned(method),
                 )
                 self._check_agent(method, config, where)
                 steps.append(step)
         return steps
 
-    def _beginning(self, method: Method, seed: int) -> tuple[dict[str, str], list[str]]:
+    def tuned(self, method: Method) -> Tuned | None:
+        """Where the settings of a tuned method will be."""
+        space = self.spec.space_of(method)
+        name = slug(method.name)
+        file = self.out / "tuning" / f"{name}.yaml"
+        return Tuned(f"tuning/choice-{name}", file, tuple(space)) if space else None
+
+    def beginning(self, method: Method, seed: int) -> tuple[dict[str, str], list[str]]:
         """Where the pool and the prior of an agent lie, and the steps that make them."""
         places, needs = {"opponent_pool": str(self.pool)}, ["pool"]
         if method.prior is not None:
@@ -140,15 +159,21 @@ class Planner:
         fixed: Mapping[str, Any] | None = None,
         places: Mapping[str, str] | None = None,
         needs: Sequence[str] = (),
+        tuned: Tuned | None = None,
     ) -> tuple[Step, Config]:
         """A training run with its configuration. `fixed`: what the pipeline itself decides;
-        `places`: folders of other steps, which are `needs`."""
+        `places`: folders of other steps, which are `needs`; `tuned`: settings that a step chooses
+        in place of those given here."""
         for name, layer in (("common", self.spec.common), *((where, s) for s in settings)):
             refuse_reserved(layer, f"{self.source.shown}: {name}")
         both = merged(self.spec.common, *settings, self.given)
         named = [f"--config={config}", f"--env-config={self.source.env_config}"]
         own = (*named, *to_words(both), *to_words(fixed or {}))
         loaded = self.load(own, where)
+        chosen: tuple[str, ...] = ()
+        if tuned is not None:
+            needs, chosen = (*needs, tuned.step), ("with", str(tuned.file))
+            own = (*named, *to_words(without(both, tuned.keys)), *to_words(fixed or {}))
         folder = self.out / key
         lies = {"local_results_path": str(folder.parent), "run_name": folder.name}
         ignored = FREE | PLACES
@@ -156,7 +181,9 @@ class Planner:
             key=key,
             stage=key.partition("/")[0],
             kind="train",
-            commands=(("train", *own, *to_words({"seed": seed, **(places or {}), **lies})),),
+            commands=(
+                ("train", *own, *to_words({"seed": seed, **(places or {}), **lies}), *chosen),
+            ),
             settings={k: v for k, v in loaded.as_dict().items() if k not in ignored}
             | {"seed": seed},
             needs=tuple(needs),
@@ -166,6 +193,12 @@ class Planner:
             cpus=cpus_of(loaded),
         )
         return step, loaded
+
+    def config_of(self, config: str, settings: Sequence[Mapping[str, Any]], where: str) -> Config:
+        """The configuration of a run with these settings."""
+        named = [f"--config={config}", f"--env-config={self.source.env_config}"]
+        both = merged(self.spec.common, *settings, self.given)
+        return self.load((*named, *to_words(both)), where)
 
     def load(self, words: tuple[str, ...], where: str) -> Config:
         """The configuration of a training command; read once for all its seeds."""

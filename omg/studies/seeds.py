@@ -73,12 +73,11 @@ def plan_of(words: Sequence[str], seeds: str, out: str = "") -> Plan:
     config = load(arguments).config
     sanity_check(config)
     folder = user_path(out) if out else Path(config.local_results_path, _name(config))
-    told = ", ".join(map(str, numbers))
     return Plan(
         name=config.name,
         env_config=config.env,
         out=folder,
-        title=f"Training {config.name} on {config.env} with the seeds {told}",
+        title=f"Training {config.name} on {config.env} with {len(numbers)} seeds",
         steps=tuple(_step(words, config, seed, folder) for seed in numbers),
     )
 

@@ -140,6 +140,19 @@ class Agents(Section):
     methods: Annotated[tuple[Method, ...], Field(min_length=1)]
 
 
+class Tuning(Section):
+    """The same search for every method over its own space, judged by the validation side; the
+    best configuration enters the method's agents."""
+
+    budget: Count  # configurations of each method, the one of the file among them
+    seeds: Seeds = (1001,)
+    settings: Settings = Field(default_factory=dict)  # of every tuning run, over the agents'
+    draw_seed: Steps = 0
+    episodes: Count = 100  # per opponent
+    # By name; a method without anything to tune has null.
+    methods: dict[str, dict[str, Any] | None]
+
+
 class BestResponse(Section):
     """The agent that is trained with one opponent alone."""
 
@@ -187,6 +200,7 @@ class PipelineSpec(Section):
     opponents: Opponents
     priors: Annotated[dict[str, Prior], _empty(dict)] = Field(default_factory=dict)
     agents: Agents
+    tuning: Tuning | None = None
     headroom: HeadroomSpec | None = None
     crossplay: CrossplaySpec | None = None
     report: bool = False
@@ -210,9 +224,38 @@ class PipelineSpec(Section):
                     f"the method '{method.name}' names the prior '{method.prior}', which is not "
                     f"among the priors{nearest(method.prior, self.priors)}"
                 )
+        self._check_tuning()
         self._check_headroom()
         self._check_sides()
         return self
+
+    def space_of(self, method: Method) -> dict[str, Any]:
+        """The search space of a method; empty where it is not tuned."""
+        return (self.tuning.methods.get(method.name) or {}) if self.tuning else {}
+
+    def _check_tuning(self) -> None:
+        if self.tuning is None:
+            return
+        names, spaces = [method.name for method in self.agents.methods], self.tuning.methods
+        for name in spaces:
+            if name not in names:
+                raise ValueError(
+                    f"tuning.methods has '{name}', which is not the name of a method"
+                    f"{nearest(name, names) or '; methods: ' + ', '.join(names)}"
+                )
+        for method in self.agents.methods:
+            if method.name not in spaces:
+                raise ValueError(
+                    f"the method '{method.name}' has no search space in tuning.methods; give one, "
+                    "or null if there is nothing to tune"
+                )
+            for seed in set(self.tuning.seeds) & set(method.seeds or self.agents.seeds):
+                raise ValueError(f"tuning.seeds has {seed}, which is a seed of the agents")
+        if "validation" not in self.opponents.sides():
+            raise ValueError(
+                "tuning is judged by validation opponents; add validation_seeds, or a script with "
+                "split: validation"
+            )
 
     def _check_headroom(self) -> None:
         names = [method.name for method in self.agents.methods]
@@ -230,7 +273,8 @@ class PipelineSpec(Section):
         if not prior.per_seed:
             return {slug(name): prior.seed}
         users = [method for method in self.agents.methods if method.prior == name]
-        seeds = [seed for m in users for seed in m.seeds or self.agents.seeds]
+        tuned = [s for m in users if self.space_of(m) and self.tuning for s in self.tuning.seeds]
+        seeds = [*tuned, *(seed for m in users for seed in m.seeds or self.agents.seeds)]
         return {f"{slug(name)}-s{seed}": seed for seed in seeds or self.agents.seeds}
 
     def prior_run(self, name: str, seed: int) -> str:

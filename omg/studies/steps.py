@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -120,6 +120,27 @@ def settings_of(arguments: Arguments) -> dict[str, Any]:
             value = {part: value}
         layers.append(value)
     return merged(*layers)
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted keys as nested ones."""
+    layers: list[Mapping[str, Any]] = []
+    for path, value in flat.items():
+        layer: Any = value
+        for part in reversed(path.split(".")):
+            layer = {part: layer}
+        layers.append(layer)
+    return merged(*layers)
+
+
+def without(settings: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:
+    """Nested settings without some dotted keys."""
+    kept: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = [path.removeprefix(f"{key}.") for path in paths if path.startswith(f"{key}.")]
+        if key not in paths:
+            kept[key] = without(value, inner) if inner and isinstance(value, Mapping) else value
+    return kept
 
 
 def to_words(settings: Mapping[str, Any]) -> list[str]:

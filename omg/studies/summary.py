@@ -15,6 +15,7 @@ from omg.evaluation.gap import FILE, read_headroom
 from omg.evaluation.headroom import COLUMNS as HEADROOM
 from omg.evaluation.headroom import opponent_words, side_words, warnings
 from omg.evaluation.words import PERMUTATION, SIDES, seed_notes, spoken, value_words
+from omg.experiment.output import wrapped
 from omg.opponents.unseen import FILE as LOOKS
 from omg.opponents.unseen import looks_words, read_looks
 from omg.report.formats import read_crossplay
@@ -28,7 +29,7 @@ def print_result(plan: Plan) -> None:
         return
     if plan.spec.headroom is not None:
         for sentence in warnings(read_headroom(plan.out / FILE)):
-            print(sentence)
+            _say(sentence)
     if plan.spec.crossplay is not None:
         console = _console()
         found = read_crossplay(plan.out / "crossplay.json")
@@ -40,19 +41,23 @@ def print_result(plan: Plan) -> None:
             for row in compared:
                 table.add_row(*row)
             console.print(table)
-            print(HOLM)
+            _say(HOLM)
         if found.permutations():
             console.print(permutation_table(found))
-            print(PERMUTATION)
+            _say(PERMUTATION)
         for line in steps_lines(found):
-            print(line)
+            _say(line)
         if said := looks_words(read_looks(plan.out / LOOKS)):
-            print(said)
+            _say(said)
         for note in seed_notes([len(ids) for ids in found.methods().values()]):
             print(note)
     if plan.spec.report:
         print(f"The report is {plan.out / 'report.html'}")
     print(f"Everything is in {plan.out}")
+
+
+def _say(text: str) -> None:
+    print("\n".join(wrapped(text, _console().width)))
 
 
 def print_headroom(plan: Plan) -> None:
@@ -63,7 +68,7 @@ def print_headroom(plan: Plan) -> None:
         table.add_row(*row)
     _console().print(table)
     for sentence in (*side_words(found), *warnings(found)):
-        print(sentence)
+        _say(sentence)
     print(f"Wrote {plan.out / FILE} and {plan.out / 'headroom.csv'}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -102,7 +103,8 @@ def test_small_commands_start_without_torch_and_numpy(words: str) -> None:
 @pytest.mark.long
 def test_shell_completion_is_written_for_the_shell_that_is_asked_for() -> None:
     command = [*OMG, "--show-completion", "bash"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    named = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=named)
     assert done.returncode == 0, done.stderr
     assert "complete -o default" in done.stdout
 

@@ -201,6 +201,19 @@ def test_an_unknown_metric_is_refused_before_anything_is_played(
     assert not (tmp_path / "crossplay.json").exists()
 
 
+def test_in_a_narrow_window_names_are_whole_and_metrics_are_left_out_with_a_remark(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = done("evaluate", study / "omg-s1", "--split=both", "--episodes=2", f"--out={tmp_path}")
+    assert [line for line in out.splitlines() if len(line) > 80 and " " in line.strip()] == []
+    cells = [
+        row for row in rows(out, "omg-s1: ") if row[0] in (*MEMBERS["train"], *MEMBERS["heldout"])
+    ]
+    assert len(cells) == 4
+    assert "more columns show in a wider window; all are in crossplay.csv" in out
+
+
 def test_a_metric_that_only_one_model_tells_can_be_asked_for(study: Path, tmp_path: Path) -> None:
     agents = [study / name for name in ("naive-s1", "omg-s1")]
     words = ["--episodes=2", "--metric=hit_ratio", f"--out={tmp_path}"]

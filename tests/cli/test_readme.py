@@ -19,11 +19,13 @@ BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.DOTALL)
 SMALL = [
     *("--t_max=120", "--batch_size=2", "--batch_size_run=2", "--test_nepisode=2", "--quiet"),
     *("--use_sacred=False", "--use_tensorboard=False", "--test_interval=60"),
+    "--prior_min_accuracy=0",
 ]
 
 
 def shown_commands() -> list[list[str]]:
-    lines = [line for kind, block in BLOCKS if not kind for line in block.splitlines()]
+    joined = [block.replace("\\\n", "") for kind, block in BLOCKS if not kind]
+    lines = [line for block in joined for line in block.splitlines()]
     return [shlex.split(line, comments=True) for line in lines if line.startswith("omg ")]
 
 
@@ -38,7 +40,7 @@ def test_the_commands_work_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    own = tmp_path / "my_package"
+    own = tmp_path / "examples"
     own.mkdir()
     (own / "my_env.py").write_text((ROOT / "examples" / "my_env.py").read_text())
     done = []
@@ -57,7 +59,7 @@ def test_the_commands_work_one_after_the_other(
             assert len(rest) == 3
         run([command, *rest])
         done.append(command)
-    sys.modules.pop("my_package.my_env", None)
+    sys.modules.pop("examples.my_env", None)
     assert {"train", "pool", "evaluate", "plot", "pipeline"} <= set(done)
     evaluated = tmp_path / "results" / "agent" / "evaluation" / "crossplay.csv"
     assert "farthest_food" in evaluated.read_text()

@@ -68,6 +68,10 @@ class NoSuchColumn(Described):
     told: ClassVar = {"agent_features": ((0,), (77,))}
 
 
+class NoSuchAction(Described):
+    told: ClassVar = {"event_actions": (0, 44)}
+
+
 class NoAction(Broken):
     def spoil(self, step):
         step.avail[1, 0] = False
@@ -197,6 +201,7 @@ def test_a_correct_environment_passes_every_check(game):
         (TwoRoles, "seats", "roles has 1 entries for 2 agents"),
         (NoOpponents, "seats", "opposed needs roles"),
         (NoSuchColumn, "seats", "column 77"),
+        (NoSuchAction, "seats", "event_actions names 44"),
         (NoAction, "available actions", "Agent 0 of copy 1"),
         (BothEnds, "terminated or truncated", "both"),
         (NoFinal, "final observations", "ended at step"),

@@ -53,6 +53,7 @@ def helpers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Half of the only food is the agent's, in every episode that both reach it in time.
 AGENTS = {
     **dict.fromkeys(("d3qn", "d3qn_am", "d3qn_control", "d3qn_liam", "d3qn_oracle"), 0.42),
+    **dict.fromkeys(("d3qn_meliba", "d3qn_types", "ppo_meliba", "ppo_types"), 0.42),
     **dict.fromkeys(("iql_am", "iql_liam"), 0.42),
     **dict.fromkeys(("ppo", "ppo_am", "ppo_liam", "ppo_control", "ppo_oracle"), 0.42),
     **dict.fromkeys(("d3qn_omg_tuned", "iql_omg_tuned", "ppo_omg_tuned"), 0.42),

@@ -21,6 +21,8 @@ COMA = (
 )
 CENTRAL = (("critic/critic.body.0.weight", 1, -AGENTS, 1),)
 NAIVE = (("base_am/body.0.weight", 1, -AGENTS, 1),)
+MELIBA = (("meliba_am/fc.weight", 1, -AGENTS, 1),)
+TYPES = (("types_am/body.0.weight", 1, -AGENTS, 1),)
 LIAM = (("liam_am/fc.weight", 1, -AGENTS, 1),)
 # The prior encodes the whole state, in which every agent has its own place.
 WHOLE_STATE = (
@@ -84,6 +86,8 @@ TABLE: dict[str, Row] = {
     "d3qn_am": Row(seats=NAIVE),
     "d3qn_control": Row(),
     "d3qn_liam": Row(seats=LIAM, updates=90),
+    "d3qn_meliba": Row(seats=MELIBA, updates=90, sure=None),  # its loss draws
+    "d3qn_types": Row(seats=TYPES),
     "d3qn_oracle": Row(parallel=False),
     "d3qn_omg": Row(updates=90, sure=NO_DRAWS, seats=WHOLE_STATE),
     "d3qn_omg_tuned": Row(updates=90, sure=NO_DRAWS),
@@ -99,6 +103,8 @@ TABLE: dict[str, Row] = {
     "ppo_am": Row(values="policy", updates=18, sure=WHOLE_BATCH, seats=NAIVE),
     "ppo_control": Row(values="policy", updates=18, sure=WHOLE_BATCH),
     "ppo_liam": Row(values="policy", updates=18, sure=WHOLE_BATCH, seats=LIAM),
+    "ppo_meliba": Row(values="policy", updates=18, seats=MELIBA, sure=None),
+    "ppo_types": Row(values="policy", updates=18, sure=WHOLE_BATCH, seats=TYPES),
     "ppo_oracle": Row(values="policy", updates=18, sure=WHOLE_BATCH, parallel=False),
     "ppo_moa": Row(
         words=NO_GOALS, values="policy", updates=18, pairs=True, sure=(*ONE_BATCH, *WHOLE_BATCH)
@@ -146,6 +152,21 @@ TABLE |= {
     ),
     "iql_liam, alone": Row(
         config="iql_liam", words=("--learner=am_learner",), values="none", seats=LIAM
+    ),
+    "d3qn_meliba, alone": Row(
+        config="d3qn_meliba",
+        words=("--learner=am_learner",),
+        values="none",
+        sure=None,
+        seats=MELIBA,
+    ),
+    "d3qn_types, alone": Row(
+        config="d3qn_types", words=("--learner=am_learner",), values="none", seats=TYPES
+    ),
+    "d3qn_types, taught, of the belief": Row(
+        config="d3qn_types",
+        words=("--types_teacher=True", "--types_feature=belief"),
+        seats=TYPES,
     ),
     "iql_moa, alone": Row(
         config="iql_moa",

@@ -105,6 +105,7 @@ class SingleCopyEnv(MultiAgentEnv):
             "agent_features": spec.agent_features,
             "roles": spec.roles,
             "obs_dims": spec.obs_dims,
+            "event_actions": spec.event_actions,
         }
 
     def render(self) -> NDArray[np.uint8]:

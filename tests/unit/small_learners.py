@@ -32,7 +32,9 @@ CPU = torch.device("cpu")
 SMALL = [
     *("--env-config=foraging", "--rnn_hidden_dim=16", "--mlp_hidden_dims=[16,16]"),
     *("--critic_hidden_dims=[16,16]", "--mixing_embed_dim=8", "--hypernet_embed=16"),
-    *("--am_hidden_dim=16", "--liam_embed_dim=4", "--subgoal_dim=4", "--subgoal_horizon=2"),
+    *("--am_hidden_dim=16", "--liam_embed_dim=4", "--meliba_permanent_dim=3"),
+    *("--meliba_temporal_dim=3", "--types_max=3"),
+    *("--subgoal_dim=4", "--subgoal_horizon=2"),
     *("--subgoal_fixed_k=2", "--ppo_epochs=2", "--moa_min_size=1", "--moa_update_time=2"),
 ]
 # A game whose numbers mean nothing: two features of every agent in the state, one of nobody.

@@ -19,7 +19,7 @@ from omg.envs.battle.scene import GHOST
 from omg.evaluation import subgoal_replay
 from omg.evaluation.crossplay import CrossplayPlan, tasks_of
 from omg.experiment.output import read_metrics
-from omg.modules.opponent_models.omg_am import PriorVAE
+from omg.modules.opponent_models.subgoal_nets import PriorVAE
 from omg.opponents.pool import OpponentPool
 
 pytestmark = pytest.mark.long

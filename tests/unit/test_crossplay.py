@@ -25,7 +25,7 @@ from omg.evaluation.statistics import summarise
 from omg.evaluation.subgoal_replay import write_subgoal_replays
 from omg.learners.base import Metrics, Progress
 from omg.learners.q_learner import QLearner
-from omg.modules.opponent_models.omg_am import PriorVAE
+from omg.modules.opponent_models.subgoal_nets import PriorVAE
 from omg.opponents.pool import OpponentPool
 from omg.opponents.pool_members import write_manifest
 from omg.runners.rollout import EpisodeStats, Finished, play_episodes

@@ -19,7 +19,8 @@ from omg.experiment.output import read_metrics
 from omg.functional import hit_ratio
 from omg.learners.base import Progress
 from omg.learners.q_learner import OMGLearner
-from omg.modules.opponent_models.omg_am import SubgoalModel, subgoal_hits
+from omg.modules.opponent_models.omg_am import SubgoalModel
+from omg.modules.opponent_models.subgoal_hits import subgoal_hits
 from omg.opponents.pool import OpponentPool
 from omg.opponents.scripted_foraging import (
     MEMORY_DIM,

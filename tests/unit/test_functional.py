@@ -174,3 +174,13 @@ def test_targets_are_the_reward_plus_the_discounted_next_value_unless_terminated
         if not terminated[b, t]:
             expected = expected + gamma * next_values[b, t, n]
         torch.testing.assert_close(found[b, t, n], expected)
+
+
+def test_a_packing_first_made_while_acting_serves_a_later_update():
+    filled, terminated = torch.ones(3, 7, dtype=torch.bool), torch.zeros(3, 7, dtype=torch.bool)
+    with torch.inference_mode():
+        Packing.of(filled.clone(), terminated.clone())
+    values = torch.randn(21, 2, requires_grad=True)
+    packing = Packing.of(filled, terminated)
+    values.index_select(0, packing.now).sum().backward()
+    assert values.grad is not None

@@ -378,6 +378,8 @@ OMG = ["--config=iql_omg", "--subgoal_dim=7", "--am_hidden_dim=36", "--prior_min
 FROZEN = {
     "iql_am": ["--config=iql_am", "--am_history", "--am_hidden_dim=20"],
     "d3qn_liam": ["--config=d3qn_liam", "--liam_embed_dim=5", "--am_feature=both"],
+    "d3qn_meliba": ["--config=d3qn_meliba", "--meliba_permanent_dim=3", "--am_hidden_dim=12"],
+    "d3qn_types": ["--config=d3qn_types", "--types_max=5", "--types_feature=belief"],
     "iql_omg": [*OMG, "--subgoal_posterior=mean", "--subgoal_feature=both"],
     "present": ["--config=iql_am", "--am_present", "--scale_inputs=False", "--obs_is_state"],
     "homemade": ["--config=iql", OWN, "--agent_args.width=5"],
@@ -410,10 +412,14 @@ def enliven(run: Path) -> None:
     for path in sorted(run.glob("models/**/*.th")):
         if path.name != "opt.th":
             torch.manual_seed(len(path.name))
-            noisy = {k: v + 0.5 * torch.randn_like(v) for k, v in load_tensors(path).items()}
-            torch.save(noisy, path)
+            torch.save({k: _noisy(v) for k, v in load_tensors(path).items()}, path)
     for folder in run.glob("models/*"):
         write_sums(folder)
+
+
+def _noisy(weights: Tensor) -> Tensor:
+    """Names of types are no weights."""
+    return weights + 0.5 * torch.randn_like(weights) if weights.is_floating_point() else weights
 
 
 def original(run: Path, spec: EnvSpec) -> TeamMAC:

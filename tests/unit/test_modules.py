@@ -10,6 +10,7 @@ from omg.config.loader import load_command_line
 from omg.learners.base import Progress, Targets
 from omg.modules.agents import AGENTS
 from omg.modules.agents.networks import ActionHead
+from omg.modules.kernels.branches import Branches
 from omg.modules.kernels.gru import GRUCore
 from omg.modules.mixers import MIXERS
 
@@ -118,11 +119,22 @@ def test_variants_equal_one_step_for_each(name, dueling, hidden_dim, grad):
         each = torch.cat([inputs, features[:, kind]], -1)
         expected, _ = agent.step(each, carry, seats)
         torch.testing.assert_close(found[:, kind], expected, atol=1e-5, rtol=1e-5)
-    places = torch.randint(0, 6, (13, 5))
-    table = torch.randn(6, 3)
+    branches = Branches(
+        inputs=inputs,
+        hidden=carry,
+        products=None,
+        seats=seats,
+        table=torch.randn(6, 3),
+        at=torch.randint(0, 13, (8,)),
+        before=torch.randint(-1, 13, (8,)),
+        places=torch.randint(0, 6, (8, 5)),
+    )
+    at, before = branches.at, branches.before
+    starts = torch.where((before < 0).unsqueeze(1), 0.0, carry[before])
     with torch.set_grad_enabled(grad):
-        from_table = agent.variants_of(inputs, table, places, carry, seats)
-        direct = agent.variants(inputs, table[places], carry, seats)
+        from_table = agent.branches(branches)
+        each = branches.table[branches.places]
+        direct = agent.variants(inputs[at], each, starts, seats[at])
     torch.testing.assert_close(from_table, direct, atol=1e-5, rtol=1e-5)
 
 

@@ -277,20 +277,20 @@ def test_the_opponents_part_is_ordered_from_the_own_seat_and_leaves_it_out() -> 
     )
     state = torch.arange(8.0).repeat(3, 1)
     seats = torch.tensor([0, 1, 2])
-    part = SubgoalSource(spec, whole=False)
+    part = SubgoalSource(spec, part="opponents")
     assert part(state, seats).tolist() == [
         [4, 5, 6, 7, 0, 1],
         [6, 7, 2, 3, 0, 1],
         [2, 3, 4, 5, 0, 1],
     ]
-    for source in (part, SubgoalSource(spec, whole=True)):
+    for source in (part, SubgoalSource(spec)):
         place = source.place(source(state, seats), state, seats)
         assert place.tolist() == [[2, 2, 4, 4], [2, 2, -2, -2], [-4, -4, -2, -2]]
 
 
 def test_where_nobody_says_whose_features_are_whose_a_subgoal_encodes_the_whole_state() -> None:
     spec = EnvSpec(name="x", n_agents=2, n_actions=2, obs_dim=1, state_dim=4, episode_limit=5)
-    source = SubgoalSource(spec, whole=False)
+    source = SubgoalSource(spec, part="opponents")
     state, seats = torch.arange(8.0).view(2, 4), torch.tensor([0, 1])
     assert torch.equal(source(state, seats), state)
     assert torch.equal(source.place(state + 1, state, seats), state + 1)

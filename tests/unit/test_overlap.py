@@ -338,7 +338,10 @@ def test_a_team_learns_a_game_of_one_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["d3qn_omg", "iql_omg, prior", "d3qn_liam", "qtran", "iql_idv"])
+@pytest.mark.parametrize(
+    "name",
+    ["d3qn_omg", "iql_omg, prior", "d3qn_liam", "d3qn_meliba", "d3qn_types", "qtran", "iql_idv"],
+)
 def test_off_policy_algorithms_of_every_kind_run(name: str, tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     once = runs.run(name, "--collect_ahead=1", "--run_name=once")

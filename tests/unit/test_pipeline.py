@@ -315,6 +315,87 @@ def test_headroom_that_cannot_be_measured_is_refused(
         plan_of(changed("headroom", {}, only_omg), tmp_path)
 
 
+TUNING: dict[str, Any] = {
+    "budget": 3,
+    "seeds": [9],
+    "settings": {"t_max": 50},
+    "episodes": 4,
+    "methods": {
+        "OMG tuned": {"am_lr": {"loguniform": [0.0001, 0.01]}},
+        "D3QN": {"lr": "choice:1,2,3"},
+    },
+}
+
+
+def tuned_study(**changes: Any) -> dict[str, Any]:
+    study = changed("tuning", {**TUNING, **changes})
+    study["opponents"]["scripts"].append({"name": "centre", "split": "validation"})
+    study["priors"]["tuned"]["per_seed"] = True
+    return study
+
+
+def test_every_method_gets_as_many_configurations_and_its_own_one_is_the_first(
+    tmp_path: Path,
+) -> None:
+    made = plan_of(tuned_study(), tmp_path)
+    for method, key in (("omg_tuned", "am_lr"), ("d3qn", "lr")):
+        configs = [config_of(made, f"tuning/{method}-c{n}-s9") for n in range(3)]
+        assert len({config[key] for config in configs}) == 3
+        own = config_of(plan_of(STUDY, tmp_path), f"agents/{method}-s1")
+        assert configs[0][key] == own[key]
+        assert {config["t_max"] for config in configs} == {50}
+        assert not any(s.key == f"tuning/{method}-c3-s9" for s in made.steps)
+    assert config_of(made, "tuning/omg_tuned-c1-s9")["init_param_path"].endswith("priors/tuned-s9")
+    again = plan_of(tuned_study(), tmp_path)
+    assert config_of(again, "tuning/d3qn-c1-s9") == config_of(made, "tuning/d3qn-c1-s9")
+
+
+def test_tuning_is_judged_by_validation_opponents_and_its_choice_enters_the_agents(
+    tmp_path: Path,
+) -> None:
+    made = plan_of(tuned_study(), tmp_path, "--gamma=0.7")
+    steps = {step.key: step for step in made.steps}
+    assert "--split=validation" in steps["tuning/scores-d3qn"].commands[0]
+    agent = steps["agents/d3qn-s1"]
+    assert "tuning/choice-d3qn" in agent.needs
+    words = agent.commands[0]
+    assert words[-2:] == ("with", str(made.out / "tuning/d3qn.yaml"))
+    assert not any(word.startswith("--lr=") for word in words)
+    made.out.joinpath("tuning").mkdir(parents=True)
+    (made.out / "tuning/d3qn.yaml").write_text("lr: 3\n")
+    assert config_of(made, "agents/d3qn-s1")["lr"] == 3
+    assert config_of(made, "agents/d3qn-s1")["gamma"] == 0.7
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"budget": 5}, "the space has 4 configurations, and every method gets budget=5"),
+        ({"seeds": [2]}, "tuning.seeds has 2, which is a seed of the agents"),
+        ({"methods": {"D3QN": None}}, "'OMG tuned' has no search space in tuning.methods"),
+        ({"methods": {**TUNING["methods"], "X": None}}, "has 'X', which is not the name"),
+        ({"methods": {**TUNING["methods"], "D3QN": {"lr": "chioce:1"}}}, "is not a search space"),
+        ({"methods": {**TUNING["methods"], "D3QN": {"env_args.sight": "choice:1"}}}, "is the game"),
+        ({"methods": {**TUNING["methods"], "D3QN": {"seed": "choice:1"}}}, "'seed' is set by"),
+        (
+            {"methods": {"OMG tuned": {"subgoal_dim": "choice:4,8,16"}, "D3QN": None}},
+            "'subgoal_dim' belongs to the prior 'tuned'",
+        ),
+    ],
+)
+def test_unequal_or_misplaced_tuning_is_refused(
+    changes: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OmgError) as caught:
+        plan_of(tuned_study(**changes), tmp_path)
+    assert expected in str(caught.value)
+
+
+def test_tuning_needs_a_validation_side(tmp_path: Path) -> None:
+    with pytest.raises(OmgError, match="tuning is judged by validation opponents"):
+        plan_of(changed("tuning", TUNING), tmp_path)
+
+
 def test_settings_are_merged_from_common_to_the_command_line(tmp_path: Path) -> None:
     plan = plan_of(STUDY, tmp_path, "--gamma=0.9", "with", "env_args.sight=2")
     assert config_of(plan, "opponents/iql-s1")["lr"] == 0.3

@@ -433,6 +433,8 @@ def test_an_agent_that_learned_among_others_without_a_model_becomes_a_member(
 MODELS = {
     "base_am": ["base_am"],
     "liam_am": ["liam_am"],
+    "meliba_am": ["meliba_am"],
+    "types_am": ["types_am"],
     "omg_am": ["cond_rnn", "cvae", "fc", "vae"],
 }
 

@@ -11,7 +11,7 @@ from omg.envs.battle import BattleEnv
 from omg.functional import explained_variance, variance_by_kind
 from omg.learners.prior_training import check_accuracy
 from omg.modules.opponent_models.base import SubgoalSource
-from omg.modules.opponent_models.omg_am import PriorVAE
+from omg.modules.opponent_models.subgoal_nets import PriorVAE
 from omg.types import OmgError
 
 
@@ -87,10 +87,10 @@ def test_errors_are_divided_by_the_variance_of_their_kind() -> None:
     assert (variance_by_kind(torch.zeros(3, 6), kinds) > 0).all()
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_every_column_knows_which_of_an_agents_features_it_is(whole: bool) -> None:
+@pytest.mark.parametrize("part", ["state", "opponents", "places"])
+def test_every_column_knows_which_of_an_agents_features_it_is(part: str) -> None:
     spec = BattleEnv(args={"map_name": "3m"}, n_copies=1).spec
-    source = SubgoalSource(spec, whole=whole)
+    source = SubgoalSource(spec, part=part)
     state = torch.full((1, spec.state_dim), -1.0)
     for block in spec.agent_features:
         state[0, list(block)] = torch.arange(len(block)).float()

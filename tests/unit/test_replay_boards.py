@@ -16,7 +16,7 @@ from omg.envs.spread import SpreadEnv
 from omg.evaluation.agent_runs import read_agent_run
 from omg.evaluation.replay_boards import board_of
 from omg.evaluation.subgoal_replay import write_subgoal_replays
-from omg.modules.opponent_models.omg_am import PriorVAE
+from omg.modules.opponent_models.subgoal_nets import PriorVAE
 from omg.opponents.pool import OpponentPool
 from omg.report import collect
 from omg.report.formats import read_replay

@@ -78,3 +78,20 @@ def test_looks_at_the_unseen_side_are_counted_and_listed(tmp_path: Path) -> None
         ["evaluation", "1", "script-random-0"],
         ["headroom", "1", "script-random-0"],
     ]
+
+
+def test_the_configurations_that_were_tried_are_listed(tmp_path: Path) -> None:
+    folder = write_pipeline(tmp_path / "study")
+    assert "Tuning" not in page_of(folder).text
+    (folder / "tuning.csv").write_text(
+        "method,configuration,chosen,metric,mean,seeds,opponents,env_steps,settings\n"
+        "D3QN,0,False,own_return,0.25,0.2 0.3,2,1000,lr=0.1\n"
+        'D3QN,1,True,own_return,0.5,0.4 0.6,2,1000,"lr=0.2, gamma=0.9"\n'
+    )
+    page = page_of(folder)
+    rows = page.table("Tuning").rows[1:]
+    assert [row[1:] for row in rows] == [
+        ["0", "lr=0.1", "0.250", "1,000", ""],
+        ["1", "lr=0.2, gamma=0.9", "0.500", "1,000", "chosen"],
+    ]
+    assert "Not tuned: Control, Naive OM, OMG paper, OMG tuned." in page.text

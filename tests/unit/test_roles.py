@@ -294,7 +294,9 @@ def test_a_model_is_told_the_others_by_role(pool: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("alg", ["ppo_omg", "ppo_liam", "ppo_oracle", "iql_am"])
+@pytest.mark.parametrize(
+    "alg", ["ppo_omg", "ppo_liam", "ppo_meliba", "ppo_types", "ppo_oracle", "iql_am"]
+)
 def test_one_agent_trains_beside_other_roles(pool: Path, alg: str, tmp_path: Path) -> None:
     words = [f"--config={alg}", f"--opponent_pool={pool}", f"--local_results_path={tmp_path}"]
     if alg == "ppo_omg":

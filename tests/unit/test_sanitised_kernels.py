@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 # Runs in a process of its own, because the watching library must be loaded before everything else.
 DRIVER = """
 import os
+from dataclasses import replace
 import torch
 from omg.modules import device
 del os.environ["LD_PRELOAD"]  # the compiler need not be watched
@@ -26,15 +27,17 @@ from omg.envs.foraging import kernel as foraging
 from omg.envs.particles import kernel as particles
 for game in (battle, foraging, particles):
     game.FLAGS = (*game.FLAGS, *device.FLAGS[-3 - len({more!r}):])
-from omg.modules.kernels import acting, gru, optimiser, ppo, qmix, stacked, subgoal
+from omg.modules.kernels import acting, branches, gru, noise, optimiser, ppo, qmix, stacked, subgoal
 from omg.modules.kernels.gru import GRUCore
 loaders = (gru.gru_kernel, qmix.qmix_kernel, ppo.ppo_kernel, stacked.stacked_kernel,
            optimiser.optimiser_kernel, subgoal.subgoal_kernel, battle.battle_kernel,
-           particles.particle_kernel, acting.acting_kernel, foraging.foraging_kernel)
+           particles.particle_kernel, acting.acting_kernel, foraging.foraging_kernel,
+           branches.branch_kernel, noise.noise_kernel)
 for load in loaders:
     kernel, reason = load()
     assert kernel is not None, reason
 from tests.unit.test_acting_kernel import CHOICES, Case as Acting
+from tests.unit.test_branches import passed
 from tests.unit.test_foraging_kernel import KEYS
 from tests.unit.test_foraging_kernel import both as forage, play as foraged
 for key in KEYS:
@@ -57,6 +60,14 @@ for threads in (1, 2):
     for sizes in ([1], [33, 32, 8, 1], [70, 5]):
         for inputs, hidden, outputs in ((1, 16, 1), (23, 48, 17)):
             both(sizes, inputs=inputs, hidden=hidden, outputs=outputs, idle=1)
+    for sizes, kinds in (([1], 1), ([33, 8, 1], 5), ([4, 2], 90)):
+        agent, steps = passed(sizes, kinds=kinds, hidden=48, n_actions=17)
+        with torch.no_grad():
+            agent.branches(steps), agent.branches(replace(steps, products=None))
+    for rows, width in ((1, 16), (33, 48)):
+        table = torch.randn(7, width)
+        noise.draw_rows(table, table, torch.randint(7, (rows,)), torch.Generator())
+        noise.noise((rows, 5), torch.Generator())
     for rows, actions in ((1, 1), (37, 5)):
         outputs, taken = choices(rows, actions, 0, all_count=False)
         policy_loss(outputs, taken, Mixture(1.0, 0.1, True), clip=0.2, entropy_coef=0.1)

@@ -19,6 +19,8 @@ KERNELS = (
     ("step kernel", f"{NETWORKS}.stacked", "stacked_kernel", "torch's layers are", "torch"),
     ("acting kernel", f"{NETWORKS}.acting", "acting_kernel", "torch's operations are", "torch"),
     ("PPO kernel", f"{NETWORKS}.ppo", "ppo_kernel", "torch's operations are", "torch"),
+    ("branch kernel", f"{NETWORKS}.branches", "branch_kernel", "torch's layers are", "torch"),
+    ("noise kernel", f"{NETWORKS}.noise", "noise_kernel", "NumPy is", "NumPy"),
     ("subgoal kernel", f"{NETWORKS}.subgoal", "subgoal_kernel", "torch's layers are", "torch"),
     ("mixer kernel", f"{NETWORKS}.qmix", "qmix_kernel", "torch's layers are", "torch"),
     (

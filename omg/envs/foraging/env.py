@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from omg.envs.contract import Keys, NativeEnv, draw_words, episode_keys
 from omg.envs.foraging.args import ForagingArgs, ForagingRules
-from omg.envs.foraging.game import MISSING, N_ACTIONS, Games, Layout, pack
+from omg.envs.foraging.game import LOAD, MISSING, N_ACTIONS, Games, Layout, pack
 from omg.envs.foraging.kernel import ForagingKernel, foraging_kernel
 from omg.envs.foraging.render import (
     ForagingFrame,
@@ -144,6 +144,7 @@ class ForagingEnv(NativeEnv):
             obs_dtype=dtype,
             state_dtype=dtype,
             statistics=(STATISTIC,),
+            event_actions=(LOAD,),
             obs_format=rules.obs_format,
             agent_features=tuple(
                 tuple(range(3 * (rules.max_num_food + seat), 3 * (rules.max_num_food + seat + 1)))

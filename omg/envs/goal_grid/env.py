@@ -100,6 +100,7 @@ class GridEnv(NativeEnv):
             leavers=leavers,
             goals=tuple(goals),
             goal_features=tuple(columns[:k]),
+            event_actions=tuple(sorted(set(kinds))),
         )
         super().__init__(spec=spec, n_copies=n_copies, first_copy=first_copy)
         self.games, self.look = games, look

@@ -106,7 +106,7 @@ class ModelUpdates:
         before = plain.new_zeros(len(now), network.carry_dim)
         if network.carry_dim:
             fed = alternatives.fed.view(*plain.shape[:2], -1)
-            _, hidden = policy.unroll_states(torch.cat([plain, fed], -1), played, network)
+            hidden = policy.unroll_states(torch.cat([plain, fed], -1), played, network).hidden
             before = played.rows.previous(hidden.flatten(0, 1))[now]
         shared = plain.flatten(0, 1)[now]
         found = network.variants(shared, alternatives.each(), before, seats)

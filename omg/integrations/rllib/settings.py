@@ -16,6 +16,7 @@ from omg.envs.registry import make_batched
 from omg.modules.agents import AGENTS
 from omg.modules.opponent_models import model_kind
 from omg.modules.opponent_models.omg_am import SubgoalModel
+from omg.modules.opponent_models.types_am import TypesModel
 from omg.policies.policy import build_model
 from omg.registry import TRUSTED, import_path_of, trust
 from omg.types import EnvSpec, OmgError
@@ -173,6 +174,11 @@ def check_host(settings: Settings, host: str) -> None:
         raise OmgError(
             f"am_model={config.am_model} looks ahead in games that it can copy, which RLlib's "
             "cannot be. Use another am_model."
+        )
+    if issubclass(model, TypesModel):
+        raise OmgError(
+            f"am_model={config.am_model} tells the training opponents apart by their names, which "
+            "RLlib's policies do not have here. Use another am_model."
         )
     if issubclass(model, SubgoalModel):
         _check_subgoals(config)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from omg.components.action_selectors import Choice
 from omg.modules.kernels.acting import Shown, acting_kernel
+from omg.modules.kernels.branches import Branches, branch_kernel
 from omg.modules.kernels.given import GivenLoss
 from omg.modules.kernels.gru import BlockLoss, GRUCore
 from omg.modules.kernels.stacked import StackedKernel, stacked_kernel
@@ -57,17 +58,11 @@ class AgentNetwork(nn.Module):
         outputs, _ = self.step(each, carry.repeat_interleave(kinds, 0), chosen)
         return outputs.view(rows, kinds, -1)
 
-    def variants_of(
-        self,
-        inputs_RI: Tensor,
-        table_PF: Tensor,
-        places_RE: Tensor,
-        carry: Tensor,
-        seats: Tensor | None = None,
-    ) -> Tensor:
-        """The same where the features are rows of a table: `variants` with table[places]."""
-        features = table_PF.index_select(0, places_RE.flatten())
-        return self.variants(inputs_RI, features.view(*places_RE.shape, -1), carry, seats)
+    def branches(self, of: Branches) -> Tensor:
+        """Outputs [R, E, A] of alternative steps from the states that a pass over whole sequences
+        left; those of alternatives that are not wanted are any."""
+        shared, seats = (value.index_select(0, of.at) for value in (of.inputs, of.seats))
+        return self.variants(shared, of.features(), of.states(), seats)
 
     @abstractmethod
     def unroll_packed(
@@ -76,6 +71,12 @@ class AgentNetwork(nn.Module):
         """Whole sequences without padding: step t has sizes[t] of the P rows, never more than
         the step before (`functional.Packing`); carry [sizes[0], carry_dim] and the seats of the
         sequences [sizes[0]] -> outputs [P, A] and the carry behind every row [P, carry_dim]."""
+
+    def unroll_branching(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same before `branches`, and what of it saves them work (`Branches.products`)."""
+        return *self.unroll_packed(inputs_PI, sizes, carry, seats), None
 
 
 class ActionHead(nn.Linear):
@@ -133,43 +134,36 @@ class RNNAgent(AgentNetwork):
     def variants(
         self, inputs_RI: Tensor, features_REF: Tensor, carry: Tensor, seats: Tensor | None = None
     ) -> Tensor:
-        kernel = self._kernel(features_REF)
-        if kernel is None:
-            return super().variants(inputs_RI, features_REF, carry, seats)
         count, kinds, _ = features_REF.shape
-        places = torch.arange(count * kinds).view(count, kinds)
-        return self._variants(kernel, inputs_RI, features_REF.flatten(0, 1), places, carry)
-
-    def variants_of(
-        self,
-        inputs_RI: Tensor,
-        table_PF: Tensor,
-        places_RE: Tensor,
-        carry: Tensor,
-        seats: Tensor | None = None,
-    ) -> Tensor:
-        kernel = self._kernel(table_PF)
-        if kernel is None:
-            return super().variants_of(inputs_RI, table_PF, places_RE, carry, seats)
-        return self._variants(kernel, inputs_RI, table_PF, places_RE, carry)
-
-    def _variants(
-        self,
-        kernel: StackedKernel,
-        inputs_RI: Tensor,
-        table_PF: Tensor,
-        places_RE: Tensor,
-        carry: Tensor,
-    ) -> Tensor:
-        """`variants_of`, with the features' part of fc1 made once for every row of the table."""
-        plain, features = self.fc1.weight.tensor_split((inputs_RI.shape[-1],), 1)
-        shared = nn.functional.linear(inputs_RI, plain, self.fc1.bias)
-        own = nn.functional.linear(table_PF, features)
-        product = nn.functional.linear(carry, self.rnn.weight_hh)
-        packed = self._packed_weights(kernel)
-        return kernel.variants(
-            packed, shared, own, places_RE, product, carry, self.fc2.out_features
+        each, rows = torch.arange(count * kinds), torch.arange(count)
+        of = Branches(
+            inputs=inputs_RI,
+            hidden=carry,
+            products=None,
+            seats=rows,
+            table=features_REF.flatten(0, 1),
+            at=rows,
+            before=rows,
+            places=each.view(count, kinds),
         )
+        found = self._branches(of)
+        if found is None:
+            return super().variants(inputs_RI, features_REF, carry, seats)
+        return found
+
+    def branches(self, of: Branches) -> Tensor:
+        found = self._branches(of)
+        return super().branches(of) if found is None else found
+
+    def _branches(self, of: Branches) -> Tensor | None:
+        """By the kernel; None where a gradient is wanted, or it does not take this."""
+        kernel = None if torch.is_grad_enabled() else branch_kernel()[0]
+        if kernel is None or type(self).step is not RNNAgent.step:
+            return None
+        rnn = self.rnn
+        weights = [self.fc1.weight, self.fc1.bias, rnn.weight_ih, rnn.weight_hh]
+        weights += [rnn.bias_ih, rnn.bias_hh, *self.fc2.as_one_layer()]
+        return kernel.outputs(of, weights) if kernel.fits(of, weights) else None
 
     def _kernel(self, inputs: Tensor) -> StackedKernel | None:
         """The compiled kernel, where no gradient is wanted and it takes such inputs."""
@@ -230,6 +224,16 @@ class RNNAgent(AgentNetwork):
             self.fc1, self.fc2.as_one_layer(), inputs_PI, sizes, carry
         )
         return outputs, hidden
+
+    def unroll_branching(
+        self, inputs_PI: Tensor, sizes: Tensor, carry: Tensor, seats: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        if type(self).unroll_packed is not RNNAgent.unroll_packed:
+            return super().unroll_branching(inputs_PI, sizes, carry, seats)
+        hidden, outputs, products = self.rnn.unroll_branching(
+            self.fc1, self.fc2.as_one_layer(), inputs_PI, sizes, carry
+        )
+        return outputs, hidden, products
 
     def fit_packed(self, inputs_PI: Tensor, sizes: Tensor, loss: BlockLoss) -> GivenLoss | None:
         """The loss of the outputs of `unroll_packed` from zero states, with its gradients in the

@@ -100,7 +100,7 @@ static void act_in_block(const void *told, int block) {
         b.features[i] = features + i * H;
     }
     const float *w = input_block((int)(end - first), (int)I, (int)H, a->weights, &b);
-    hidden_block(0, (int)(end - first), (int)H, (int)A, w, &b);
+    hidden_block((int)(end - first), (int)H, (int)A, w, &b);
     for (int64_t row = first; row < end; row++)
         a->actions[row] = chosen(a, row, b.output[row - first]);
 }

@@ -1,9 +1,11 @@
-/* The calls of the recurrent kernel (gru.h): forward, backward, and both with a loss between them.
+/* The calls of the recurrent kernel (gru.h): forward, backward, and both with a loss between them;
+ * and of single steps from the states of a pass (branches.h).
  *
  * Rows are packed: step t has sizes[t] rows (never more than step t-1) and begins at row offsets[t];
  * P is the sum of all sizes, R = sizes[0]. A part of the blocks is a thread's. Which blocks are in
  * it depends only on R and `parts`, and every part sums its own weight gradients, so a result does
  * not depend on how threads are scheduled. */
+#include "branches.h"
 #include "gru.h"
 #include "parts.h"
 
@@ -75,7 +77,7 @@ typedef struct {
     cut_t cut;
     packed_t weights;
     const float *x, *h0;
-    float *u, *out, *saved, *y;
+    float *u, *out, *saved, *y, *products;
 } forward_t;
 
 static void forward_part(const void *told, int part) {
@@ -89,20 +91,26 @@ static void forward_part(const void *told, int part) {
             const int64_t now = b.at[t];
             const float *h = t ? f.out + b.at[t - 1] * w.H : f.h0 ? f.h0 + now * w.H : NULL;
             forward_step(w, &f.weights, (int)b.rows[t], f.x + now * w.I, h,
+                         t && f.products ? f.products + b.at[t - 1] * 3 * w.H : NULL,
                          f.u ? f.u + now * w.F : NULL, inner, f.out + now * w.H,
                          f.saved ? f.saved + now * 4 * w.H : NULL, f.y + now * w.A);
+            if (f.products && t + 1 < b.T)
+                state_products(w, &f.weights, (int)b.rows[t + 1], f.out + now * w.H,
+                               f.products + now * 3 * w.H);
         }
     }
 }
 
 /* x [P,I], h0 [R,H], packed weights -> out [P,H], y [P,A]; u [P,F] and saved [P,4H] where the
- * backward pass will follow, else NULL. */
+ * backward pass will follow, else NULL; products [P,3H] where branches will, else NULL: of the rows
+ * that others follow. */
 void gru_forward(int T, const int64_t *sizes, int I, int F, int H, int A, int parts, const float *x,
-                 const float *h0, const float *packed, float *u, float *out, float *saved,
-                 float *y) {
+                 const float *h0, const float *packed, float *u, float *out, float *saved, float *y,
+                 float *products) {
     const widths_t w = {I, F, H, A};
     const forward_t told = {cut_of(w, T, sizes, parts, block_rows((int)sizes[0], parts)),
-                            places(w, packed), x, unless_zeros(sizes[0] * H, h0), u, out, saved, y};
+                            places(w, packed), x, unless_zeros(sizes[0] * H, h0), u, out, saved, y,
+                            products};
     in_parts(parts, parts, forward_part, &told);
 }
 
@@ -183,7 +191,7 @@ static void fit_part(const void *told, int part) {
         for (int t = 0; t < b.T; t++) {
             const int64_t now = b.at[t];
             forward_step(w, &f->weights, (int)b.rows[t], f->x + b.from[t] * w.I,
-                         t ? out + b.at[t - 1] * w.H : NULL, w.F ? u + now * w.F : NULL, NULL,
+                         t ? out + b.at[t - 1] * w.H : NULL, NULL, w.F ? u + now * w.F : NULL, NULL,
                          out + now * w.H, saved + now * 4 * w.H, y + now * w.A);
         }
         f->loss(f->loss_of, part, b, y, dy);
@@ -203,4 +211,42 @@ void gru_fit(int T, const int64_t *sizes, int I, int F, int H, int A, int parts,
                         turned_places(w, packed_back), loss, loss_of, x, dx, scratch};
     in_parts(parts, parts, fit_part, &told);
     gather_sums(w, parts, scratch, grads);
+}
+
+int64_t gru_branches_scratch_size(const branches_t *of, int parts) {
+    return (int64_t)(of->V * of->F + parts * branch_work_size(of));
+}
+
+/* Outputs of all branches; those that are not wanted are left as they are. -1: one is of rows that
+ * there are not. */
+int gru_branches(branches_t *of, int parts, const float *packed, float *scratch) {
+    const widths_t w = widths_of(of);
+    const packed_t weights = places(w, packed);
+    const int kinds = smaller(of->E, TOGETHER), fitting = TOGETHER / kinds;
+    const int size = fitting < MR ? fitting : fitting / MR * MR;
+    const int blocks = (of->R + size - 1) / size;
+    for (int64_t i = 0; i < of->R; i++)
+        if (of->at[i] < 0 || of->at[i] >= of->P || of->state[i] < -1 || of->state[i] >= of->S)
+            return -1;
+    for (int64_t i = 0; i < (int64_t)of->R * of->E; i++)
+        if (of->places[i] < -1 || of->places[i] >= of->V) return -1;
+    of->own = scratch;
+    scratch += of->V * of->F;
+#pragma omp parallel num_threads(parts) if (parts > 1)
+    {
+#pragma omp for schedule(static)
+        for (int64_t first = 0; first < of->V; first += BLOCK)
+            input_part(w, &weights, of->I, of->J,
+                       (int)(of->V - first < BLOCK ? of->V - first : BLOCK),
+                       of->table + first * of->J, NULL, of->own + first * of->F);
+#pragma omp for schedule(static)
+        for (int part = 0; part < parts; part++) {
+            branch_work_t at = branch_places(of, scratch + part * branch_work_size(of));
+            for (int block = blocks * part / parts; block < blocks * (part + 1) / parts; block++)
+                for (int kind = 0; kind < of->E; kind += kinds)
+                    branch_block(of, &weights, block * size, smaller(size, of->R - block * size),
+                                 kind, smaller(kinds, of->E - kind), &at);
+        }
+    }
+    return 0;
 }

@@ -140,19 +140,40 @@ static const gates ROWS[MR + 1] = {NULL,    gates_1, gates_2, gates_3, gates_4,
 #endif
 };
 
-/* One step of `rows` (at most MR) rows and VL units; h NULL: a state of zeros. */
-static void gru_tile(int rows, int K, int H, int unit, const packed_t *at, const float *u,
-                     int stride, const float *h, float *out, float *saved) {
-    float sums[MR * 4 * VL] __attribute__((aligned(64)));
+/* U h of some rows, [rows][H/VL][3][VL]. */
+static void state_products(widths_t w, const packed_t *at, int rows, const float *h, float *out) {
+    const int K = fed(w), H = w.H;
+    for (int unit = 0; unit < H; unit += VL) {
+        const float *panel = at->gates + (size_t)unit * 3 * (K + H) + (size_t)K * 3 * VL;
+        for (int row = 0; row < rows; row += MR)
+            TILES[smaller(MR, rows - row)][3](H, panel, h + (size_t)row * H, H, NULL, 0,
+                                              out + (size_t)row * 3 * H + 3 * unit, 3 * H, 0);
+    }
+}
+
+/* All gates' sums of `rows` (at most MR) rows and VL units; h NULL: only those of u. */
+static void gate_sums(int rows, int K, int H, int unit, const packed_t *at, const float *u,
+                      int stride, const float *h, float *sums) {
     const float *panel = at->gates + (size_t)unit * 3 * (K + H);
     const float *bias = at->biases + (size_t)unit * 4;
     ROWS[rows](K, panel, u, stride, bias, 0, bias, sums, 2);
     ROWS[rows](h ? H : 0, panel + (size_t)K * 3 * VL, h, H, sums, 4 * VL, bias, sums, 3);
+}
+
+/* One step of `rows` (at most MR) rows and VL units; h NULL: a state of zeros; known NULL: its
+ * products are to be made. */
+static void gru_tile(int rows, int K, int H, int unit, const packed_t *at, const float *u,
+                     int stride, const float *h, const float *known, float *out, float *saved) {
+    float sums[MR * 4 * VL] __attribute__((aligned(64)));
+    gate_sums(rows, K, H, unit, at, u, stride, known ? NULL : h, sums);
     for (int i = 0; i < rows; i++, out += H) {
         const float *own = sums + 4 * i * VL;
-        const vec a = LOAD(own + 3 * VL);
-        vec r, z;
-        vgates(LOAD(own), LOAD(own + VL), &r, &z);
+        vec r = LOAD(own), z = LOAD(own + VL), a = LOAD(own + 3 * VL);
+        if (known) {
+            const float *p = known + (size_t)i * 3 * H + 3 * unit;
+            r += LOAD(p), z += LOAD(p + VL), a += LOAD(p + 2 * VL);
+        }
+        vgates(r, z, &r, &z);
         const vec n = vgate_tanh(LOAD(own + 2 * VL) + r * a);
         vec before = splat(0.0f);
         if (h) before = LOAD(h + (size_t)i * H + unit);
@@ -168,9 +189,10 @@ static void gru_tile(int rows, int K, int H, int unit, const packed_t *at, const
 }
 
 /* One step of a block through all layers. u NULL: not wanted, `inner` [BLOCK,F] holds it; saved
- * NULL: not wanted; h NULL: zeros. */
+ * NULL: not wanted; h NULL: zeros; known: the products of h, or NULL. */
 static void forward_step(widths_t w, const packed_t *at, int rows, const float *x, const float *h,
-                         float *u, float *inner, float *out, float *saved, float *y) {
+                         const float *known, float *u, float *inner, float *out, float *saved,
+                         float *y) {
     const int K = fed(w), H = w.H, wide = padded(w.A);
     const float *seen = x;
     if (w.F) {
@@ -181,8 +203,8 @@ static void forward_step(widths_t w, const packed_t *at, int rows, const float *
     for (int unit = 0; unit < H; unit += VL)
         for (int row = 0; row < rows; row += MR)
             gru_tile(smaller(MR, rows - row), K, H, unit, at, seen + (size_t)row * K, K,
-                     h ? h + (size_t)row * H : NULL, out + (size_t)row * H,
-                     saved ? saved + (size_t)row * 4 * H : NULL);
+                     h ? h + (size_t)row * H : NULL, known ? known + (size_t)row * 3 * H : NULL,
+                     out + (size_t)row * H, saved ? saved + (size_t)row * 4 * H : NULL);
     if (!w.A) return;
     float padded_y[MR * wide];
     for (int row = 0; row < rows; row += MR) {

@@ -35,6 +35,7 @@ class Passed(NamedTuple):
     outputs: Tensor  # [P, A]
     inner: Tensor | None  # [P, F], the input layer's
     gates: Tensor | None  # [P, 4H]
+    products: Tensor | None = None  # [P, 3H], for `branches.Branches`
 
 
 class BlockLoss(Protocol):
@@ -128,9 +129,17 @@ class GRUKernel:
         return dx, found
 
     def forward(
-        self, x: Tensor, sizes: Tensor, h0: Tensor, weights: Weights, *, keep: bool
+        self,
+        x: Tensor,
+        sizes: Tensor,
+        h0: Tensor,
+        weights: Weights,
+        *,
+        keep: bool,
+        branching: bool = False,
     ) -> Passed:
-        """All steps; what only a backward pass needs where it is to be kept."""
+        """All steps; what only a backward pass needs where it is to be kept; where `branching`,
+        what single steps from the rows' states can use, of the rows that others follow."""
         library, dims = self._library, self._dims(x, weights)
         _, inner, hidden, outputs = dims
         agreed(plain(h0), h0.ndim == 2, h0.shape[-1] == hidden)
@@ -140,12 +149,14 @@ class GRUKernel:
             x.new_empty(x.shape[0], outputs),
             x.new_empty(x.shape[0], inner) if keep and inner else None,
             x.new_empty(x.shape[0], 4 * hidden) if keep else None,
+            x.new_empty(x.shape[0], 3 * hidden) if branching else None,
         )
         packed = self._packed(dims, weights)
         library.gru_forward(
             *(len(sizes), pointer(sizes), *dims, torch.get_num_threads()),
             *map(pointer, (x, h0, packed)),
             *map(pointer, (passed.inner, passed.hidden, passed.gates, passed.outputs)),
+            pointer(passed.products),
         )
         return passed
 
@@ -182,44 +193,59 @@ class GRUKernel:
 
 
 class _GRUFunction(torch.autograd.Function):
-    """h_t for all t, and what the output layer makes of them."""
+    """h_t for all t, what the output layer makes of them, and products for branches."""
 
     @staticmethod
     def forward(
-        ctx: Any, kernel: GRUKernel, x: Tensor, sizes: Tensor, h0: Tensor, *weights: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        passed = kernel.forward(x, sizes, h0, weights, keep=True)
+        ctx: Any,
+        kernel: GRUKernel,
+        branching: bool,
+        x: Tensor,
+        sizes: Tensor,
+        h0: Tensor,
+        *weights: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        passed = kernel.forward(x, sizes, h0, weights, keep=True, branching=branching)
         ctx.kernel, ctx.sizes = kernel, sizes
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, h0, *passed, *weights)
-        return passed.hidden, passed.outputs
+        if passed.products is not None:
+            ctx.mark_non_differentiable(passed.products)
+        ctx.save_for_backward(x, h0, *passed[:4], *weights)
+        return passed.hidden, passed.outputs, passed.products
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         x, h0, *others = ctx.saved_tensors
         passed, weights = Passed(*others[:4]), others[4:]
-        given = tuple(None if grad is None else grad.contiguous() for grad in grads)
-        wanted = (ctx.needs_input_grad[1], ctx.needs_input_grad[3])
+        given = tuple(None if grad is None else grad.contiguous() for grad in grads[:2])
+        wanted = (ctx.needs_input_grad[2], ctx.needs_input_grad[4])
         dx, dh0, found = ctx.kernel.backward(
             given, x, ctx.sizes, h0, weights, passed, wanted=wanted
         )
-        return None, dx, None, dh0, *found
+        return None, None, dx, None, dh0, *found
 
 
 def run_gru(
-    kernel: GRUKernel, x: Tensor, sizes: Tensor, h0: Tensor, weights: Weights
-) -> tuple[Tensor, Tensor]:
-    """Hidden states and outputs of all packed rows, differentiable where gradients are on."""
+    kernel: GRUKernel,
+    x: Tensor,
+    sizes: Tensor,
+    h0: Tensor,
+    weights: Weights,
+    *,
+    branching: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Hidden states and outputs of all packed rows, differentiable where gradients are on, and
+    products where `branching`."""
     x, h0 = x.contiguous(), h0.contiguous()
     leaves = (t for t in (x, h0, *weights) if t is not None)
     if torch.is_grad_enabled() and any(t.requires_grad for t in leaves):
-        result: tuple[Tensor, Tensor] = _GRUFunction.apply(  # type: ignore[no-untyped-call]
-            kernel, x, sizes, h0, *weights
+        result: tuple[Tensor, Tensor, Tensor | None] = _GRUFunction.apply(  # type: ignore[no-untyped-call]
+            kernel, branching, x, sizes, h0, *weights
         )
         return result
-    passed = kernel.forward(x, sizes, h0, weights, keep=False)
-    return passed.hidden, passed.outputs
+    passed = kernel.forward(x, sizes, h0, weights, keep=False, branching=branching)
+    return passed.hidden, passed.outputs, passed.products
 
 
 def _in_torch(
@@ -259,7 +285,7 @@ def _difference(kernel: GRUKernel, width: int, *, layers: bool) -> float:
         found, expected = (
             torch.cat(run, -1)
             for run in (
-                run_gru(kernel, inputs, sizes, h0, weights),
+                run_gru(kernel, inputs, sizes, h0, weights)[:2],
                 _in_torch(inputs, sizes, h0, weights),
             )
         )
@@ -309,11 +335,24 @@ class GRUCore(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The same between an input layer with ReLU and an output layer (weight and bias), all
         of it in one call: hidden states [P, H] and outputs [P, A]."""
+        return self.unroll_branching(first, last, inputs_PI, sizes, hidden, branching=False)[:2]
+
+    def unroll_branching(
+        self,
+        first: nn.Linear | None,
+        last: tuple[Tensor, Tensor] | None,
+        inputs_PI: Tensor,
+        sizes: Tensor,
+        hidden: Tensor,
+        *,
+        branching: bool = True,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same, and products for `branches.Branches` where the kernel makes them."""
         weights = self._between(first, last)
         kernel, _ = gru_kernel()
         if kernel is not None and kernel.fits(inputs_PI, self.hidden_size, weights):
-            return run_gru(kernel, inputs_PI, sizes, hidden, weights)
-        return _in_torch(inputs_PI, sizes, hidden, weights, training=self.training)
+            return run_gru(kernel, inputs_PI, sizes, hidden, weights, branching=branching)
+        return *_in_torch(inputs_PI, sizes, hidden, weights, training=self.training), None
 
     def _between(self, first: nn.Linear | None, last: tuple[Tensor, Tensor] | None) -> Weights:
         return [

@@ -83,41 +83,8 @@ int stacked_step(int R, int K, int I, int H, int A, int64_t size, int threads,
             b.output[i] = outputs + row * A;
         }
         const float *w = input_block(rows, I, H, weights + span[0] * size, &b);
-        hidden_block(0, rows, H, A, w, &b);
+        hidden_block(rows, H, A, w, &b);
     }
     free(order);
-    return 0;
-}
-
-/* One step of one member from each of R hidden states with E alternative inputs. fc1 gives shared
- * [R,H] + rows places [R,E] of own [P,H]; before [R,H] are the hidden states, product [R,3H] = before
- * W_h without bias, weights those of the GRU and fc2 -> outputs [R,E,A]. -1: a place is none of P. */
-int stacked_variants(int R, int E, int64_t P, int H, int A, int threads, const float *shared,
-                     const float *own, const int64_t *places, const float *product,
-                     const float *before, const float *weights, float *outputs) {
-    const int blocks = (R * E + BLOCK - 1) / BLOCK;
-    (void)threads;
-    for (int64_t variant = 0; variant < (int64_t)R * E; variant++)
-        if (places[variant] < 0 || places[variant] >= P) return -1;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
-    for (int block = 0; block < blocks; block++) {
-        float features[BLOCK * MAX_HIDDEN] __attribute__((aligned(64)));
-        float after[BLOCK * MAX_HIDDEN] __attribute__((aligned(64)));
-        const int first = block * BLOCK;
-        const int rows = first + BLOCK < R * E ? BLOCK : R * E - first;
-        Rows b;
-        for (int i = 0; i < rows; i++) {
-            const size_t row = (first + i) / E, variant = first + i;
-            const float *added = own + places[variant] * H;
-            b.features[i] = features + (size_t)i * H;
-            b.before[i] = before + row * H;
-            b.product[i] = product + row * 3 * H;
-            b.after[i] = after + (size_t)i * H;
-            b.output[i] = outputs + variant * A;
-            for (int u = 0; u < H; u += VL)
-                STORE(b.features[i] + u, relu(LOAD(shared + row * H + u) + LOAD(added + u)));
-        }
-        hidden_block(1, rows, H, A, weights, &b);
-    }
     return 0;
 }

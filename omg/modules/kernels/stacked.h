@@ -20,9 +20,9 @@
 
 #define MAX_HIDDEN 512
 
-/* Rows of one block: where each begins; `product` is before W_h, where it is known. */
+/* Rows of one block: where each begins. */
 typedef struct {
-    const float *input[BLOCK], *before[BLOCK], *product[BLOCK];
+    const float *input[BLOCK], *before[BLOCK];
     float *features[BLOCK], *after[BLOCK], *output[BLOCK];
 } Rows;
 
@@ -80,10 +80,9 @@ INLINE const float *gate_product(const int M, int H, const float *restrict w,
     return w;
 }
 
-/* The GRU cell, M rows and VL units. With `known`, the products of the hidden state are. */
-INLINE void gru_tile(const int M, const int known, int H, int unit, const float *restrict w,
-                     const float *const *in, const float *const *before,
-                     const float *const *product, float *const *after) {
+/* The GRU cell, M rows and VL units. */
+INLINE void gru_tile(const int M, int H, int unit, const float *restrict w, const float *const *in,
+                     const float *const *before, float *const *after) {
     vec r[M], z[M], n[M], a[M];
 #pragma GCC unroll 8
     for (int i = 0; i < M; i++) {
@@ -91,15 +90,9 @@ INLINE void gru_tile(const int M, const int known, int H, int unit, const float 
         z[i] = LOAD(w + VL);
         n[i] = LOAD(w + 2 * VL);
         a[i] = LOAD(w + 3 * VL);
-        if (known) {
-            const vec scale = splat(-LOG2E);
-            r[i] += scale * LOAD(product[i] + unit);
-            z[i] += scale * LOAD(product[i] + H + unit);
-            a[i] += splat(2.0f) * scale * LOAD(product[i] + 2 * H + unit);
-        }
     }
     w = gate_product(M, H, w + 4 * VL, in, r, z, n);
-    if (!known) gate_product(M, H, w, before, r, z, a);
+    gate_product(M, H, w, before, r, z, a);
 #pragma GCC unroll 8
     for (int i = 0; i < M; i++) {
         vec rr, zz;
@@ -162,10 +155,10 @@ static const float *input_block(int rows, int I, int H, const float *w, const Ro
 }
 
 /* GRU cell and fc2 of a block whose features are there. */
-INLINE void hidden_block(const int known, int rows, int H, int A, const float *w, const Rows *b) {
+INLINE void hidden_block(int rows, int H, int A, const float *w, const Rows *b) {
     for (int unit = 0; unit < H; unit += VL, w += (size_t)(4 + 6 * H) * VL)
-        FOR_PIECES(rows, gru_tile(m, known, H, unit, w, (const float *const *)b->features + at,
-                                  b->before + at, b->product + at, b->after + at))
+        FOR_PIECES(rows, gru_tile(m, H, unit, w, (const float *const *)b->features + at,
+                                  b->before + at, b->after + at))
     for (int first = 0; first < A; first += VL, w += (size_t)(1 + H) * VL) {
         const int actions = A - first < VL ? A - first : VL;
         FOR_PIECES(rows, head_tile(m, H, first, actions, w, (const float *const *)b->after + at,

@@ -118,42 +118,6 @@ class StackedKernel:
             raise MemoryError("no memory to sort the rows by member")
         return outputs, after
 
-    def variants(
-        self,
-        packed: Tensor,
-        shared_RH: Tensor,
-        own_PH: Tensor,
-        places_RE: Tensor,
-        product_RG: Tensor,
-        carry_RH: Tensor,
-        n_actions: int,
-    ) -> Tensor:
-        """One member's outputs [R, E, A] of E alternative steps from each carry: fc1 gave
-        shared + own[places], and carry W_h (without bias) is already known."""
-        (rows, kinds), hidden = places_RE.shape, own_PH.shape[-1]
-        skipped = packed.shape[1] - packed_size(-1, hidden, n_actions, self.lanes)  # fc1
-        if (
-            len(packed) != 1
-            or skipped <= 0
-            or skipped % hidden
-            or shared_RH.shape != (rows, hidden)
-            or carry_RH.shape != (rows, hidden)
-            or product_RG.shape != (rows, 3 * hidden)
-            or places_RE.dtype != torch.int64
-        ):
-            raise ValueError("inputs and carry do not fit the weights")
-        outputs = own_PH.new_empty(rows, kinds, n_actions)
-        parts = [
-            value.contiguous()
-            for value in (shared_RH, own_PH, places_RE, product_RG, carry_RH, packed[0, skipped:])
-        ]
-        if self._library.stacked_variants(
-            *(rows, kinds, ctypes.c_int64(len(own_PH)), hidden, n_actions),
-            *(torch.get_num_threads(), *map(pointer, parts), pointer(outputs)),
-        ):
-            raise IndexError(f"an alternative is for none of the {len(own_PH)} rows")
-        return outputs
-
 
 def _stacked_self_test(kernel: StackedKernel) -> float:
     """Largest difference to torch's own layers on a small case."""

@@ -12,7 +12,7 @@
 
 #include "tiles.h"
 
-#define ROWS_AT_ONCE 48 /* of a block of the training */
+#define ROWS_AT_ONCE 96 /* of a block of the training */
 #define LOW -10.0f
 #define HIGH 4.0f
 
@@ -287,15 +287,15 @@ static void fit_block(sizes_t n, packed_t w, const fit_t *of, const int64_t *now
 }
 
 /* The gradients of all weights and of the condition, which must be zeros before. -1: a row is none
- * of the P. */
-int subgoal_fit(const fit_t *of, int64_t P, int parts, const float *packed, float *const *grads,
-                float *scratch) {
+ * of the P, or none of the V of the prior. */
+int subgoal_fit(const fit_t *of, int64_t P, int64_t V, int parts, const float *packed,
+                float *const *grads, float *scratch) {
     const sizes_t n = {of->O, of->E, of->C, of->H, of->G};
     const packed_t w = places(n, packed);
     const size_t each = work_size(n);
     const int blocks = (of->K + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
     for (int k = 0; k < of->K; k++)
-        if (of->now[k] < 0 || of->now[k] >= P || of->chosen[k] < 0 || of->chosen[k] >= P) return -1;
+        if (of->now[k] < 0 || of->now[k] >= P || of->chosen[k] < 0 || of->chosen[k] >= V) return -1;
 #pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static, 1)
     for (int part = 0; part < parts; part++) {
         work_t at = work_places(n, scratch + part * each);

@@ -36,8 +36,8 @@ class Drawn(NamedTuple):
 
 
 class Lessons(NamedTuple):
-    """Rows `now` [K] learn towards rows `chosen` [K] of the prior's mean and log-variance [P, G].
-    No row learns twice."""
+    """Rows `now` [K] learn towards rows `chosen` [K] of a table of the prior's means and
+    log-variances [V, G]. No row learns twice."""
 
     now: Tensor
     chosen: Tensor
@@ -49,7 +49,8 @@ class Lessons(NamedTuple):
         lists = (self.now, self.chosen)
         return (
             plain(self.prior_mean, self.prior_log_var)
-            and self.prior_mean.shape == self.prior_log_var.shape == drawn.mean.shape
+            and self.prior_mean.shape == self.prior_log_var.shape
+            and self.prior_mean.shape[1:] == drawn.mean.shape[1:]
             and self.now.shape == self.chosen.shape
             and all(t.dtype == torch.int64 and t.is_contiguous() for t in lists)
         )
@@ -187,7 +188,8 @@ class SubgoalKernel:
             *(kl_weight, count, *dims),
         )
         if self._library.subgoal_fit(
-            *(ctypes.byref(place), ctypes.c_int64(len(own)), parts, pointer(packed)),
+            *(ctypes.byref(place), ctypes.c_int64(len(own)), ctypes.c_int64(len(of.prior_mean))),
+            *(parts, pointer(packed)),
             *(pointers(found), pointer(scratch)),
         ):
             raise ValueError("a transition is for no row that there is")

@@ -10,6 +10,8 @@ OPPONENT_MODELS: PartRegistry[OpponentModel] = PartRegistry(
         "none_am": "omg.modules.opponent_models.base:NoModel",
         "base_am": "omg.modules.opponent_models.base_am:NaiveModel",
         "liam_am": "omg.modules.opponent_models.liam_am:LiamModel",
+        "meliba_am": "omg.modules.opponent_models.meliba_am:MelibaModel",
+        "types_am": "omg.modules.opponent_models.types_am:TypesModel",
         "moa": "omg.modules.opponent_models.moa:MoaModel",
         "omg_am": "omg.modules.opponent_models.omg_am:SubgoalModel",
         "control_am": "omg.modules.opponent_models.control_am:ControlModel",

@@ -35,10 +35,12 @@ class ModelRows:
     others_obs: Tensor | None = None
     foresight: Tensor | None = None  # [R, N-1, W], their features to come; the oracle only
     others_alive: Tensor | None = None  # [R, N-1], bool, who of them still acts; None: all
+    # [R, N-1], who they are, -1: unknown; only for models that tell `players` apart, which must not
+    # act on it unless everybody may know
+    others_player: Tensor | None = None
     # Only for models with `needs_others`:
     others_avail: Tensor | None = None  # [R, N-1, A], bool, what they may do
     others_goal: Tensor | None = None  # [R, N-1], what they reach next, -1: nothing; stored only
-    others_player: Tensor | None = None  # [R, N-1], the model's number of who they are, -1: unknown
     time: Tensor | None = None  # [R], steps since the episode began; stored only
 
     def take(self, rows: Tensor) -> ModelRows:
@@ -93,6 +95,12 @@ class OpponentModel(nn.Module):
         which everybody acted); `am_loss` is what is minimised. Empty where nothing is learned, or
         where a learner of its own trains the model."""
         return {}
+
+    def sampled_loss(
+        self, rows: ModelRows, packing: Packing, generator: torch.Generator
+    ) -> Mapping[str, Tensor]:
+        """As `episode_loss`, for a model whose loss draws: the generator is saved with the run."""
+        return self.episode_loss(rows, packing)
 
     def exchanged(
         self, inferred: Inferred, donor: Tensor, rows: ModelRows, generator: torch.Generator
@@ -200,6 +208,14 @@ class HistoryModel(OpponentModel):
         return self.cond_rnn.unroll_packed(history, packing.sizes, start)
 
 
+def check_others(spec: EnvSpec, model: str) -> None:
+    """Refuse a game without others."""
+    if spec.n_agents < 2:
+        raise OmgError(
+            f"am_model={model} models the other agents, and {spec.name} has only one. Use none_am."
+        )
+
+
 def check_agent_features(spec: EnvSpec, asking: str, otherwise: str) -> None:
     """Refuse an environment that does not say whose features are whose."""
     if not spec.agent_features:
@@ -210,17 +226,20 @@ def check_agent_features(spec: EnvSpec, asking: str, otherwise: str) -> None:
 
 
 class SubgoalSource(nn.Module):
-    """Selects what is encoded: the whole state, or everything but the own features with the other
-    agents ordered relative to the own seat (so that a prior works in every seat)."""
+    """Selects what is encoded: the whole state; everything but the own features, with the other
+    agents ordered relative to the own seat (so that a prior works in every seat); or the other
+    agents' features alone."""
 
-    def __init__(self, spec: EnvSpec, *, whole: bool) -> None:
+    def __init__(self, spec: EnvSpec, *, part: str = "state") -> None:
+        """`part`: state, opponents or places; all is state where the environment does not say
+        whose features are whose."""
         super().__init__()
         self._agents = spec.n_agents
         self._order = SeatOrder(spec)
         blocks = spec.agent_features
-        whole = whole or not blocks  # an environment that does not say whose is whose: all of it
+        whole = part == "state" or not blocks
         owned = {column for block in blocks for column in block}
-        common = [c for c in range(spec.state_dim) if c not in owned]
+        common = [c for c in range(spec.state_dim) if c not in owned and part != "places"]
         rows = []
         for seat in range(spec.n_agents):
             if whole:
@@ -252,6 +271,28 @@ class SubgoalSource(nn.Module):
     def forward(self, state: Tensor, seats: Tensor) -> Tensor:
         """state [R, S], seats [R] -> what a subgoal encodes, [R, dim]."""
         return state.gather(1, self._columns[seats])
+
+    def of_moments(self, state: Tensor, seats: Tensor, rows_KJ: Tensor) -> Tensor:
+        """What a subgoal encodes of K moments at which every other agent is seen at a row of its
+        own, [K, dim]; everything else as in the earliest of these rows."""
+        earliest = rows_KJ.amin(1)
+        encoded: Tensor = self(state[earliest], seats[earliest])
+        if rows_KJ.shape[1] == 1 or not self.width:
+            return encoded
+        for other in range(rows_KJ.shape[1]):
+            rows = rows_KJ[:, other]
+            columns = self._place_columns(seats[rows])[:, other]
+            there = self(state[rows], seats[rows]).gather(1, columns)
+            encoded = encoded.scatter(1, columns, there)
+        return encoded
+
+    def _place_columns(self, seats: Tensor) -> Tensor:
+        """Columns of encoded parts that are the other agents' features, [R, N-1, width]."""
+        if self._whole:
+            return self._blocks[self._order(seats)]
+        others = self._agents - 1
+        columns = torch.arange(others * self.width, device=seats.device).view(others, self.width)
+        return columns.expand(len(seats), -1, -1)
 
     def places(self, encoded: Tensor, seats: Tensor) -> Tensor:
         """The other agents' features inside encoded parts, [R, N-1, width]."""
@@ -316,7 +357,7 @@ class PresentOthers(nn.Module):
     def __init__(self, spec: EnvSpec, *, scale: float) -> None:
         super().__init__()
         check_agent_features(spec, "am_present=true", "leave am_present off")
-        self._source, self._order = SubgoalSource(spec, whole=True), SeatOrder(spec)
+        self._source, self._order = SubgoalSource(spec), SeatOrder(spec)
         self._scale = scale
         self.dim = self._source.place_dim
 

@@ -37,6 +37,13 @@ def filtered(prior: Tensor, likelihood: Tensor, sizes: Tensor, floor: float) -> 
     return torch.cat(found)
 
 
+def likelihood_of(chances_RJGA: Tensor, actions_RJ: Tensor) -> Tensor:
+    """How likely each goal made what was done, [R, N-1, G]; 1 where nothing is known."""
+    at = actions_RJ.clamp(min=0).view(*actions_RJ.shape, 1, 1)
+    found = chances_RJGA.gather(-1, at.expand(*chances_RJGA.shape[:-1], 1)).squeeze(-1)
+    return found.masked_fill((actions_RJ < 0).unsqueeze(-1), 1.0)
+
+
 def tally(table_KG: Tensor, keys: Tensor, goals: Tensor, discount: float) -> None:
     """c ← discount·c + 1(g) for every goal reached, in order, each in its row of the table; in
     place and all at once."""
@@ -52,14 +59,20 @@ def tally(table_KG: Tensor, keys: Tensor, goals: Tensor, discount: float) -> Non
     table_KG.index_put_((keys, goals), discount ** later.to(table_KG.dtype), accumulate=True)
 
 
-def _names(saved: Tensor) -> list[str]:
-    """Names of players as they are kept: a JSON list, byte by byte."""
+def written_names(names: Sequence[str], device: torch.device) -> Tensor:
+    """Names of players as they are kept: a JSON list, byte by byte; nothing of nobody."""
+    text = json.dumps(list(names)).encode() if names else b""
+    return torch.tensor(list(text), dtype=torch.uint8, device=device)
+
+
+def read_names(saved: Tensor, what: str) -> list[str]:
+    """The names again; `what` they belong to is named where the file is damaged."""
     try:
         names = json.loads(bytes(saved.tolist()).decode() or "[]")
         return [str(name) for name in names]
     except (ValueError, TypeError) as error:
         raise OmgError(
-            "The counts of goals are damaged: they name no players. Use another model."
+            f"The {what} are damaged: they name no players. Use another model."
         ) from error
 
 
@@ -91,8 +104,7 @@ class GoalCounts(nn.Module):
     def _know(self, names: Sequence[str]) -> None:
         self._known = {name: row for row, name in enumerate(names)}
         self._rows = {}
-        text = json.dumps(list(names)).encode() if names else b""
-        self.names = torch.tensor(list(text), dtype=torch.uint8, device=self.seats.device)
+        self.names = written_names(names, self.seats.device)
 
     def rows_of(self, names: Sequence[str]) -> Tensor:
         """The row of each of these players, NAMELESS for one that was never met, [P]."""
@@ -126,7 +138,7 @@ class GoalCounts(nn.Module):
         others."""
         state = dict(state_dict)
         rows = state[f"{prefix}players"].to(self.seats)
-        names = _names(state[f"{prefix}names"])
+        names = read_names(state[f"{prefix}names"], "counts of goals")
         if rows.shape != (len(names), self.seats.shape[1]):
             raise OmgError(
                 f"The counts of goals are of {tuple(rows.shape)} players and goals, and name "

@@ -26,7 +26,7 @@ class DiagnosticModel(MemorylessModel):
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
         super().__init__()
         check_agent_features(spec, f"am_model={config.am_model}", "use another am_model")
-        self.source = SubgoalSource(spec, whole=True)
+        self.source = SubgoalSource(spec)
         self.feature_dim = self.source.place_dim
 
 

@@ -49,7 +49,7 @@ class LiamModel(OpponentModel):
         self.embedding = nn.Linear(hidden, embed_dim)
         self.obs_decoder = _decoder(embed_dim, hidden, self._others * spec.obs_dim)
         self.action_decoder = _decoder(embed_dim, hidden, self._others * spec.n_actions)
-        self.source = SubgoalSource(spec, whole=True)
+        self.source = SubgoalSource(spec)
         placed = bool(spec.agent_features) and self._kind != "latent"
         width = self.source.place_dim if placed else self._others * spec.obs_dim
         self.place_decoder = _decoder(embed_dim, hidden, width) if placed else None

@@ -14,20 +14,18 @@ from torch import Tensor, nn
 
 from omg.config.schema import Config
 from omg.functional import Packing
-from omg.modules.opponent_models.base import Inferred, ModelRows, OpponentModel, of_present
-from omg.modules.opponent_models.beliefs import GoalCounts, bayes, filtered
+from omg.modules.opponent_models.base import (
+    Inferred,
+    ModelRows,
+    OpponentModel,
+    check_others,
+    of_present,
+)
+from omg.modules.opponent_models.beliefs import GoalCounts, bayes, filtered, likelihood_of
 from omg.modules.opponent_models.moa_nets import PairNets
 from omg.types import EnvSpec, OmgError
 
 COUNTS = "moa_counts"  # the file of the goals reached so far
-
-
-def check_others(spec: EnvSpec) -> None:
-    """Refuse a game without others."""
-    if spec.n_agents < 2:
-        raise OmgError(
-            f"am_model=moa models the other agents, and {spec.name} has only one. Use none_am."
-        )
 
 
 def seen_by(rows: ModelRows) -> tuple[Tensor, Tensor]:
@@ -76,7 +74,7 @@ class MoaModel(OpponentModel):
 
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
         super().__init__()
-        check_others(spec)
+        check_others(spec, "moa")
         if config.moa_goal == "discrete" and not spec.goals:
             raise OmgError(
                 f"moa_goal=discrete needs an environment that declares goals, and {spec.name} "
@@ -115,13 +113,6 @@ class MoaModel(OpponentModel):
         """The belief before anything is seen, [R, N-1, G]."""
         return self.counts.prior(self.nets.order(rows.seats), rows.others_player)
 
-    @staticmethod
-    def _likelihood(chances_RJGA: Tensor, actions_RJ: Tensor) -> Tensor:
-        """How likely each goal made what was done, [R, N-1, G]; 1 where nothing is known."""
-        at = actions_RJ.clamp(min=0).view(*actions_RJ.shape, 1, 1)
-        found = chances_RJGA.gather(-1, at.expand(*chances_RJGA.shape[:-1], 1)).squeeze(-1)
-        return found.masked_fill((actions_RJ < 0).unsqueeze(-1), 1.0)
-
     def _features(self, belief: Tensor, chances: Tensor, rows: ModelRows) -> dict[str, Tensor]:
         """Belief and predicted actions, side by side for all others, by the name of the record."""
         if not self.goals:
@@ -137,7 +128,7 @@ class MoaModel(OpponentModel):
         time, belief, before = self._remembered(carry)
         chances = self.chances(rows, time)
         if self.goals:
-            seen = bayes(belief, self._likelihood(before, rows.others_last), self._floor)
+            seen = bayes(belief, likelihood_of(before, rows.others_last), self._floor)
             belief = torch.where(time.view(-1, 1, 1) > 0, seen, self._prior(rows))
         record = self._features(belief, chances, rows)
         parts = [time.unsqueeze(1) + 1.0]
@@ -169,7 +160,7 @@ class MoaModel(OpponentModel):
         belief = chances.new_zeros(0)
         if self.goals:
             before = packing.previous(chances.flatten(1)).view(chances.shape)
-            likelihood = self._likelihood(before, rows.others_last)
+            likelihood = likelihood_of(before, rows.others_last)
             first = slice(0, int(packing.sizes[0]))
             prior = self._prior(rows)[first]
             belief = filtered(prior, likelihood, packing.sizes, self._floor)

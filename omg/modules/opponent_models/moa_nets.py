@@ -73,6 +73,17 @@ def _batched(layer: tuple[Tensor, Tensor], inputs_MBI: Tensor) -> Tensor:
     return torch.baddbmm(bias.unsqueeze(1), inputs_MBI, weight)
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """`Grouping` for `torch.export`: nothing is sorted, every row takes its own pair's weights."""
+
+    pairs: Tensor
+
+    def linear(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        rows = torch.baddbmm(bias[self.pairs].unsqueeze(1), inputs.unsqueeze(1), weight[self.pairs])
+        return rows.squeeze(1)
+
+
 class PairNets(nn.Module):
     """A `PairNet` for every ordered pair of seats. Pair me·(N-1) + k is the player in seat `me`
     and the k-th of the others as `SeatOrder` counts them."""
@@ -146,11 +157,13 @@ class PairNets(nn.Module):
         return torch.cat([obs, moments], -1).flatten(0, 1)
 
     @staticmethod
-    def _later(stack: Stack, group: Grouping, hidden: Tensor) -> Tensor:
+    def _later(stack: Stack, group: Grouping | Gathered, hidden: Tensor) -> Tensor:
         return group.linear(torch.relu(group.linear(hidden, *stack.fc2)), *stack.fc3)
 
     def _stack(self) -> Stack:
         """All weights without gradient; made again only when one of them has changed."""
+        if torch.compiler.is_compiling():
+            return Stack.of(self.members(range(len(self))))
         if self._weights is None:
             self._weights = list(self.nets.parameters())
         versions = tuple([weight._version for weight in self._weights])
@@ -159,10 +172,12 @@ class PairNets(nn.Module):
                 self._stacked = versions, Stack.of(self.members(range(len(self))))
         return self._stacked[1]
 
-    def _group(self, pairs: Tensor, repeats: int) -> Grouping:
+    def _group(self, pairs: Tensor, repeats: int) -> Grouping | Gathered:
         """Rows sorted by pair; kept while the seats stay, because they do for whole episodes."""
         if repeats > 1:
             pairs = pairs.repeat_interleave(repeats)
+        if torch.compiler.is_compiling():
+            return Gathered(pairs)
         kept = self._kept.get(repeats)
         if kept is None or kept[0].shape != pairs.shape or not torch.equal(kept[0], pairs):
             with torch.inference_mode(False):

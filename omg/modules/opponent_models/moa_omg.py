@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from omg.config.schema import Config
 from omg.functional import Packing
-from omg.modules.opponent_models.base import Inferred, ModelRows
+from omg.modules.opponent_models.base import Inferred, ModelRows, check_others
 from omg.modules.opponent_models.moa import (
-    check_others,
     of_the_present,
     prediction_accuracy,
     seen_by,
@@ -32,13 +31,12 @@ class MoaSubgoalModel(SubgoalModel):
 
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
         super().__init__(spec=spec, own_dim=own_dim, config=config)
-        check_others(spec)
+        check_others(spec, "moa")
         self._others, self._actions = spec.n_agents - 1, spec.n_actions
         self.limit = float(spec.episode_limit)
-        self.nets = PairNets(spec, goal_dim=config.subgoal_dim, hidden_dim=config.am_hidden_dim)
+        self.nets = PairNets(spec, goal_dim=self._subgoal_dim, hidden_dim=config.am_hidden_dim)
         self.feature_dim += self._others * self._actions
         self.carry_dim += 1
-        self.reads_state = config.subgoal_feature != "latent"
 
     @property
     def feeds_subgoals(self) -> bool:
@@ -53,8 +51,14 @@ class MoaSubgoalModel(SubgoalModel):
         chances = self.nets.given(obs, rows.time / self.limit, avail, rows.seats, subgoal)
         return of_the_present(chances, rows)
 
-    def features(self, subgoal: Tensor, rows: ModelRows, decoded: Tensor | None = None) -> Tensor:
-        fed = super().features(subgoal, rows, decoded)
+    def features(
+        self,
+        subgoal: Tensor,
+        rows: ModelRows,
+        context: Tensor | None = None,
+        decoded: Tensor | None = None,
+    ) -> Tensor:
+        fed = super().features(subgoal, rows, context, decoded)
         return torch.cat([fed, self.predicted(subgoal, rows)], -1)
 
     @torch.no_grad()

@@ -6,112 +6,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from omg.config.schema import Config
-from omg.functional import Packing, gaussian_kl, hit_ratio, sample_gaussian
+from omg.functional import Packing, gaussian_kl, sample_gaussian
 from omg.modules.kernels.given import with_gradient
+from omg.modules.kernels.noise import draw_rows, noise
 from omg.modules.kernels.subgoal import Drawn, Lessons, SubgoalKernel, subgoal_kernel
 from omg.modules.opponent_models.base import HistoryModel, Inferred, ModelRows, SubgoalSource
-from omg.types import EnvSpec, IntArray
+from omg.modules.opponent_models.others_decoder import OthersDecoder
+from omg.modules.opponent_models.subgoal_hits import subgoal_hits
+from omg.modules.opponent_models.subgoal_modes import likeliest_first, loss_of_modes
+from omg.modules.opponent_models.subgoal_nets import InferenceCVAE, InferenceMLP, PriorVAE
+from omg.types import EnvSpec
 
 # Width of a cell in which features that are no whole numbers are compared.
 CELL = 0.1
 DESCRIBED = (
     *("subgoal_dim", "subgoal_source", "subgoal_inference", "subgoal_feature"),
-    "subgoal_posterior",
+    *(
+        "subgoal_posterior",
+        "subgoal_horizons",
+        "subgoal_modes",
+        "subgoal_spread",
+        "subgoal_condition",
+    ),
 )
-
-
-class PriorVAE(nn.Module):
-    """p_ψ(g | s): encodes a state into a Gaussian over subgoals and decodes it back."""
-
-    def __init__(self, state_dim: int, hidden_dim: int, subgoal_dim: int) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(
-            nn.Linear(state_dim, hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, 2 * subgoal_dim),
-        )
-        self.decoder = nn.Sequential(
-            nn.Linear(subgoal_dim, hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, state_dim),
-        )
-
-    def encode(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance."""
-        mean, log_var = self.encoder(state).chunk(2, -1)
-        return mean, log_var.clamp(-10.0, 4.0)
-
-    def decode(self, subgoal: Tensor) -> Tensor:
-        out: Tensor = self.decoder(subgoal)
-        return out
-
-    def loss(
-        self,
-        state: Tensor,
-        kl_weight: float,
-        generator: torch.Generator,
-        variance: Tensor | None = None,
-    ) -> Mapping[str, Tensor]:
-        """Reconstruction (mean square, as shares of `variance` where it is given, [C]) + weight ·
-        KL to N(0, 1)."""
-        mean, log_var = self.encode(state)
-        decoded = self.decode(sample_gaussian(mean, log_var, generator))
-        zeros = torch.zeros_like(mean)
-        kl = gaussian_kl(mean, log_var, zeros, zeros).mean()
-        error = (decoded - state).square()
-        recon = (error if variance is None else error / variance).mean()
-        return {"am_loss": recon + kl_weight * kl, "prior_recon": recon, "prior_kl": kl}
-
-
-class InferenceCVAE(nn.Module):
-    """q_φ(g | τ, s): encoder of (embedding of s_t, condition) and decoder of (g, condition)."""
-
-    def __init__(self, embed_dim: int, cond_dim: int, hidden_dim: int, subgoal_dim: int) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(
-            nn.Linear(embed_dim + cond_dim, hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, 2 * subgoal_dim),
-        )
-        self.decoder = nn.Sequential(
-            nn.Linear(subgoal_dim + cond_dim, hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, embed_dim),
-        )
-
-    def encode(self, embedding: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-        mean, log_var = self.encoder(torch.cat([embedding, condition], -1)).chunk(2, -1)
-        return mean, log_var.clamp(-10.0, 4.0)
-
-    def decode(self, subgoal: Tensor, condition: Tensor) -> Tensor:
-        out: Tensor = self.decoder(torch.cat([subgoal, condition], -1))
-        return out
-
-
-class InferenceMLP(nn.Module):
-    """The supervised ablation: (embedding of s_t, condition) to one subgoal, no distribution."""
-
-    def __init__(self, embed_dim: int, cond_dim: int, hidden_dim: int, subgoal_dim: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Linear(embed_dim + cond_dim, hidden_dim),
-            nn.ReLU(),
-            nn.Linear(hidden_dim, subgoal_dim),
-        )
-
-    def encode(self, embedding: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """The subgoal, and a log-variance of zero."""
-        mean: Tensor = self.body(torch.cat([embedding, condition], -1))
-        return mean, torch.zeros_like(mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +45,12 @@ class Posterior:
     condition: Tensor
     subgoal: Tensor  # [R, G]
     drawn: Drawn | None = None
+    chances: Tensor | None = None  # [R, M], log-probabilities of the modes, falling
+
+    @property
+    def beside(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What `SubgoalModel.context` takes."""
+        return self.log_var, self.condition, self.chances
 
 
 class SubgoalModel(HistoryModel):
@@ -136,77 +63,144 @@ class SubgoalModel(HistoryModel):
         super().__init__()
         hidden = config.am_hidden_dim
         self.supervised = config.subgoal_inference == "mlp"
-        self._subgoal_dim = config.subgoal_dim
+        self.modes = config.subgoal_modes
+        self.heads = self.modes + len(config.subgoal_horizons)
+        self.head_dim = config.subgoal_dim
+        self._subgoal_dim = self.heads * self.head_dim
         self._sampled = config.subgoal_posterior == "sample"
-        self.source = SubgoalSource(spec, whole=config.subgoal_source == "state")
+        self.source = SubgoalSource(spec, part=config.subgoal_source)
         self.vae = PriorVAE(self.source.dim, hidden, config.subgoal_dim)
         self._build_history(spec, own_dim, hidden)
         kind = InferenceMLP if self.supervised else InferenceCVAE
-        self.inference = kind(self._embed_dim, self._cond_dim, hidden, config.subgoal_dim)
-        self._kind = config.subgoal_feature
-        latent = 0 if self._kind == "decoded" else config.subgoal_dim
-        decoded = 0 if self._kind == "latent" else self.source.place_dim
-        self.feature_dim = latent + decoded
-        self.reads_state = not self.feeds_subgoals
+        self.inference = kind(self._embed_dim, self._cond_dim, hidden, self._subgoal_dim)
+        self.others: OthersDecoder | None = None
+        if config.am_others_weight:
+            told = self._embed_dim + self._cond_dim
+            self.others = OthersDecoder(spec, embed_dim=told, hidden_dim=hidden)
+        self._others_weight = config.am_others_weight
+        self._action_weight = config.liam_action_weight
+        fed = config.subgoal_feature
+        self._latent, self._decoded = fed in ("latent", "both"), fed in ("decoded", "both")
+        subgoal = self._latent * self._subgoal_dim
+        subgoal += self._decoded * self.heads * self.source.place_dim
+        self.chances: nn.Sequential | None = None
+        if self.modes > 1:
+            told = self._embed_dim + self._cond_dim
+            self.chances = nn.Sequential(
+                nn.Linear(told, hidden), nn.ReLU(), nn.Linear(hidden, self.modes)
+            )
+        self._feeds = config.subgoal_spread, config.subgoal_condition
+        context = self._feeds[0] * self._subgoal_dim + self._feeds[1] * self._cond_dim
+        self._context_dim = context + (self.modes if self.modes > 1 else 0)
+        self.feature_dim = subgoal + self._context_dim
+        self.reads_state = self._decoded
         # Features count as equal within half a cell; those that are no whole numbers have none.
         scale = spec.state_scale if config.scale_inputs else 1.0
         self.cell = scale if "int" in spec.state_dtype else CELL
         self._described = {key: getattr(config, key) for key in DESCRIBED}
+        self._described["subgoal_horizons"] = list(config.subgoal_horizons)
 
     def draw(self, mean: Tensor, log_var: Tensor, generator: torch.Generator) -> Tensor:
         """A subgoal from a Gaussian: a sample or its mean, as configured."""
         return sample_gaussian(mean, log_var, generator) if self._sampled else mean
 
+    def draw_rows(
+        self, mean: Tensor, log_var: Tensor, rows: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """`draw` of some rows [R] of a table of Gaussians, without gradients."""
+        if self._sampled and type(self).draw is SubgoalModel.draw:
+            return draw_rows(mean, log_var, rows, generator)
+        return self.draw(mean.index_select(0, rows), log_var.index_select(0, rows), generator)
+
     def infer(self, rows: ModelRows, carry: Tensor, generator: torch.Generator) -> Inferred:
         condition, carry = self._advance(rows, carry)
-        mean, log_var = self.inference.encode(self._embed(rows), condition)
+        mean, log_var, chances = self._encode(rows, condition)
         drawn = self.inferred(mean, log_var, generator)
         record = {"am_mean": mean, "am_log_var": log_var, "am_subgoal": drawn}
-        return Inferred(self.features(drawn, rows), carry, record)
+        if self._feeds[1]:
+            record["am_condition"] = condition
+        if chances is not None:
+            record["am_chances"] = chances
+        context = self.context(log_var, condition, chances)
+        return Inferred(self.features(drawn, rows, context), carry, record)
 
     def exchanged(
         self, inferred: Inferred, donor: Tensor, rows: ModelRows, generator: torch.Generator
     ) -> Tensor:
         """The donor's subgoal, seen from one's own place."""
-        mean, log_var = (inferred.record[name][donor] for name in ("am_mean", "am_log_var"))
-        return self.features(self.inferred(mean, log_var, generator), rows)
+        given = {name: value[donor] for name, value in inferred.record.items()}
+        mean, log_var = given["am_mean"], given["am_log_var"]
+        context = self.context(log_var, given.get("am_condition"), given.get("am_chances"))
+        return self.features(self.inferred(mean, log_var, generator), rows, context)
 
     def record_dims(self) -> Mapping[str, int]:
-        return dict.fromkeys(("am_mean", "am_log_var", "am_subgoal"), self._subgoal_dim)
+        widths = dict.fromkeys(("am_mean", "am_log_var", "am_subgoal"), self._subgoal_dim)
+        widths |= {"am_condition": self._cond_dim} if self._feeds[1] else {}
+        return widths | ({"am_chances": self.modes} if self.modes > 1 else {})
 
     def judge(
         self, rows: ModelRows, packing: Packing, recorded: Mapping[str, Tensor]
     ) -> Mapping[str, Tensor]:
         """The hit ratio of the mean subgoals."""
-        return {"hit_ratio": subgoal_hits(self, rows, packing, recorded["am_mean"])}
+        return {"hit_ratio": subgoal_hits(self, rows, packing, self._main(recorded))}
+
+    def _main(self, recorded: Mapping[str, Tensor]) -> Tensor:
+        """The mean of the subgoal that subgoal_mode selects."""
+        return recorded["am_mean"][:, : self.head_dim]
 
     def places_ahead(self, recorded: Mapping[str, Tensor], seats: Tensor) -> Tensor | None:
         """The places that the mean subgoals decode to."""
-        return self.source.places(self.vae.decode(recorded["am_mean"]), seats)
+        return self.source.places(self.vae.decode(self._main(recorded)), seats)
 
     def inferred(self, mean: Tensor, log_var: Tensor, generator: torch.Generator) -> Tensor:
         """ĝ of a posterior; the ablation has no distribution to draw from."""
         return mean if self.supervised else self.draw(mean, log_var, generator)
 
+    def _encode(self, rows: ModelRows, condition: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Mean and log-variance of ĝ, and the log-probabilities of its modes, most likely first."""
+        embedding = self._embed(rows)
+        mean, log_var = self.inference.encode(embedding, condition)
+        if self.chances is None:
+            return mean, log_var, None
+        logits: Tensor = self.chances(torch.cat([embedding, condition], -1))
+        chances, mean, log_var = likeliest_first(logits, mean, log_var, heads=self.heads)
+        return mean, log_var, chances
+
     def posterior(self, rows: ModelRows, packing: Packing) -> tuple[Tensor, Tensor, Tensor]:
         """Mean and log-variance of ĝ at every packed slot, and the condition; with gradient
         through all steps of the condition."""
         condition = self._conditions(rows, packing)
-        mean, log_var = self.inference.encode(self._embed(rows), condition)
+        mean, log_var, _ = self._encode(rows, condition)
         return mean, log_var, condition
 
     def stored(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Posterior:
         """`posterior` of whole episodes with ĝ, for `loss`."""
         kernel = self._kernel(rows.own, self._weights()) if self._usual else None
         if kernel is None:
-            mean, log_var, condition = self.posterior(rows, packing)
-            return Posterior(mean, log_var, condition, self.inferred(mean, log_var, generator))
+            condition = self._conditions(rows, packing)
+            mean, log_var, chances = self._encode(rows, condition)
+            if self._usual and self._sampled:  # the kernel's noise
+                made = noise(tuple(mean.shape), generator).to(mean.device)
+                subgoal = mean + torch.exp(0.5 * log_var) * made
+            else:
+                subgoal = self.inferred(mean, log_var, generator)
+            return Posterior(mean, log_var, condition, subgoal, chances=chances)
         condition = self._conditions(rows, packing)
         shape = len(condition), self._subgoal_dim
-        noise = torch.randn(shape, generator=generator) if self._sampled else None
         with torch.no_grad():
-            drawn = kernel.forward(rows.own, condition, noise, self._weights())
+            given = noise(shape, generator) if self._sampled else None
+            drawn = kernel.forward(rows.own, condition, given, self._weights())
         return Posterior(drawn.mean, drawn.log_var, condition, drawn.subgoal, drawn)
+
+    def told_loss(self, rows: ModelRows, found: Posterior, now: Tensor) -> Mapping[str, Tensor]:
+        """LIAM's loss of the rows that learn: the others are told from the embedding of s_t and
+        the condition; weighted, as `told_loss`. Empty where nothing is asked of it."""
+        if self.others is None:
+            return {}
+        acted = rows.take(now)
+        known = torch.cat([self._embed(acted), found.condition.index_select(0, now)], -1)
+        terms = dict(self.others.loss(known, acted, weight=self._action_weight))
+        return {**terms, "am_loss": self._others_weight * terms["am_loss"]}
 
     def loss(
         self, rows: ModelRows, found: Posterior, lessons: Lessons, kl_weight: float
@@ -224,9 +218,17 @@ class SubgoalModel(HistoryModel):
         if self.supervised:
             error = (mean - wanted[0]).square().mean()
             return {"am_loss": error, "am_recon": error}
-        kl = gaussian_kl(mean, log_var, *wanted).mean()
+        shape = len(now), self.heads, self.head_dim
+        kl = gaussian_kl(*(value.reshape(shape) for value in (mean, log_var, *wanted)))
         recon = self.reconstruction(rows.take(now), subgoal, condition)
-        return {"am_loss": recon + kl_weight * kl, "am_recon": recon, "am_kl": kl}
+        if found.chances is None:
+            summed = kl.sum(-1).mean()
+            return {"am_loss": recon + kl_weight * summed, "am_recon": recon, "am_kl": summed}
+        modes, further = kl[:, : self.modes], kl[:, self.modes :].sum(-1)
+        cost, share = loss_of_modes(kl_weight * modes, found.chances.index_select(0, now))
+        loss = recon + (cost + kl_weight * further).mean()
+        learned = (share * modes).sum(-1) + further
+        return {"am_loss": loss, "am_recon": recon, "am_kl": learned.mean()}
 
     def _loss_by_kernel(
         self, rows: ModelRows, found: Posterior, lessons: Lessons, kl_weight: float
@@ -245,7 +247,11 @@ class SubgoalModel(HistoryModel):
     @torch.no_grad()
     def prior(self, rows: ModelRows) -> tuple[Tensor, Tensor]:
         """The frozen prior's mean and log-variance of every row's state."""
-        encoded = self.source(rows.state, rows.seats)
+        return self.prior_of(self.source(rows.state, rows.seats))
+
+    @torch.no_grad()
+    def prior_of(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        """Its mean and log-variance of parts of states (see `source`)."""
         weights = self.prior_weights()
         kernel = self._kernel(encoded, weights) if self.prior_by_kernel else None
         return self.vae.encode(encoded) if kernel is None else kernel.prior(encoded, weights)
@@ -265,8 +271,10 @@ class SubgoalModel(HistoryModel):
         """Whether the kernel computes what this class does: nothing of it was replaced."""
         own = ("posterior", "inferred", "draw", "reconstruction", "_embed", "_conditions")
         kind = type(self)
-        return type(self.inference) is InferenceCVAE and all(
-            getattr(kind, name) is getattr(SubgoalModel, name) for name in own
+        return (
+            type(self.inference) is InferenceCVAE
+            and self.modes == 1
+            and all(getattr(kind, name) is getattr(SubgoalModel, name) for name in own)
         )
 
     def _weights(self) -> list[nn.Parameter]:
@@ -282,28 +290,54 @@ class SubgoalModel(HistoryModel):
 
     def unroll(self, rows: ModelRows, packing: Packing, generator: torch.Generator) -> Tensor:
         with torch.no_grad():
-            mean, log_var, _ = self.posterior(rows, packing)
-            return self.features(self.inferred(mean, log_var, generator), rows)
+            found = self.stored(rows, packing, generator)
+            return self.features(found.subgoal, rows, self.context(*found.beside))
 
     def decoded(self, subgoal: Tensor) -> Tensor | None:
-        """What `features` needs of the decoder; None where the policy is fed the latent only."""
-        return None if self._kind == "latent" else self.vae.decode(subgoal)
+        """What `features` needs of the decoder, head by head [R, heads · dim]; None where the
+        policy is fed the latent only."""
+        if not self._decoded:
+            return None
+        return self.vae.decode(subgoal.reshape(-1, self.head_dim)).view(len(subgoal), -1)
 
-    def features(self, subgoal: Tensor, rows: ModelRows, decoded: Tensor | None = None) -> Tensor:
-        """What the policy is fed of a subgoal [R, G]: itself, the place it decodes to, or both;
-        `decoded` saves decoding it again."""
+    def context(
+        self, log_var: Tensor, condition: Tensor | None, chances: Tensor | None = None
+    ) -> Tensor | None:
+        """What the policy is fed beside a subgoal: the posterior's log-variance, the condition,
+        the probabilities of the modes, or nothing."""
+        parts = [log_var] if self._feeds[0] else []
+        if chances is not None:
+            parts.append(chances.exp())
+        if self._feeds[1]:
+            assert condition is not None
+            parts.append(condition)
+        return torch.cat(parts, -1).detach() if parts else None
+
+    def features(
+        self,
+        subgoal: Tensor,
+        rows: ModelRows,
+        context: Tensor | None = None,
+        decoded: Tensor | None = None,
+    ) -> Tensor:
+        """What the policy is fed of a subgoal [R, G]: itself, the places it decodes to, or both,
+        and the context; `decoded` saves decoding it again."""
         parts = []
-        if self._kind != "decoded":
+        if self._latent:
             parts.append(subgoal)
-        if self._kind != "latent":
-            decoded = self.vae.decode(subgoal) if decoded is None else decoded
-            parts.append(self.source.place(decoded, rows.state, rows.seats, rows.others_alive))
+        if self._decoded:
+            decoded = self.decoded(subgoal) if decoded is None else decoded
+            assert decoded is not None
+            for head in decoded.chunk(self.heads, -1):
+                parts.append(self.source.place(head, rows.state, rows.seats, rows.others_alive))
+        if context is not None:
+            parts.append(context)
         return torch.cat(parts, -1).detach()
 
     @property
     def feeds_subgoals(self) -> bool:
         """Whether the features are the subgoal itself, wherever one stands."""
-        return self._kind == "latent"
+        return self._latent and not (self._decoded or self._context_dim)
 
     def reconstruction(self, rows: ModelRows, subgoal: Tensor, condition: Tensor) -> Tensor:
         """Mean square error of the decoded embedding of s_t; the embedding itself is the target
@@ -314,39 +348,20 @@ class SubgoalModel(HistoryModel):
 
     def inference_parameters(self) -> list[nn.Parameter]:
         """What `omg_learner` trains; the prior is not among them."""
-        parts = (self.fc, self.cond_rnn, self.inference)
+        parts = [self.fc, self.cond_rnn, self.inference]
+        parts += [part for part in (self.others, self.chances) if part is not None]
         return [parameter for part in parts for parameter in part.parameters()]
 
     def files(self) -> Mapping[str, nn.Module]:
         name = "mlp" if self.supervised else "cvae"
-        parts = {"vae": self.vae, name: self.inference}
-        return {**parts, "cond_rnn": self.cond_rnn, "fc": self.fc}
+        more = {"others": self.others, "chances": self.chances}
+        return {
+            "vae": self.vae,
+            name: self.inference,
+            "cond_rnn": self.cond_rnn,
+            "fc": self.fc,
+            **{key: part for key, part in more.items() if part is not None},
+        }
 
     def describe(self) -> Mapping[str, Any]:
         return self._described
-
-
-@torch.no_grad()
-def subgoal_hits(model: SubgoalModel, rows: ModelRows, packing: Packing, mean: Tensor) -> Tensor:
-    """Per episode: decode every inferred subgoal to the nearest places of the other players (the
-    whole state where the environment does not say whose features are whose), and count as in
-    `functional.hit_ratio`."""
-    predicted = _cells(model, model.vae.decode(mean), rows.seats)
-    reached = _cells(model, model.source(rows.state, rows.seats), rows.seats)
-    episode, time = packing.episode.cpu().numpy(), packing.time.cpu().numpy()
-    order = np.lexsort((time, episode))
-    order = order[(packing.time < packing.length).cpu().numpy()[order]]  # until one leaves
-    ends = np.flatnonzero(np.diff(episode[order])) + 1
-    ratios = [
-        hit_ratio([tuple(p) for p in predicted[slots][:-1]], [tuple(s) for s in reached[slots]])
-        for slots in np.split(order, ends)
-    ]
-    return torch.tensor(ratios, dtype=torch.float32)
-
-
-def _cells(model: SubgoalModel, encoded: Tensor, seats: Tensor) -> IntArray:
-    """The nearest cell of every feature that counts, [P, C]."""
-    if model.source.width:
-        encoded = model.source.places(encoded, seats).flatten(1)
-    cells: IntArray = np.rint(encoded.cpu().numpy() / model.cell).astype(np.int64)
-    return cells
