@@ -168,9 +168,14 @@ def _built_here(
             _compile(compiler, source, target, flags)
         return _opened(target, beside), f"compiled by {version.splitlines()[0]}"
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        detail = getattr(error, "stderr", "") or str(error)
-        last = (detail.strip().splitlines() or [type(error).__name__])[-1]
-        return None, f"could not be built: {last}"
+        return None, f"could not be built: {_told(error)}"
+
+
+def _told(error: Exception) -> str:
+    """The compiler's first error, or else the last line there is."""
+    detail = getattr(error, "stderr", "") or str(error)
+    lines = detail.strip().splitlines() or [type(error).__name__]
+    return next((line for line in lines if "error:" in line), lines[-1])
 
 
 def use_kernels(on: bool) -> None:

@@ -102,6 +102,14 @@ def test_more_alternatives_than_a_block_holds(kinds: int) -> None:
     torch.testing.assert_close(found, one_by_one(agent, of), atol=2e-5, rtol=2e-4)
 
 
+def test_steps_without_alternatives_never_reach_the_kernel() -> None:
+    agent, of = passed([4, 2], kinds=1)
+    kernel, weights = branch_kernel()[0], list(agent.parameters())
+    assert isinstance(kernel, BranchKernel)
+    with pytest.raises(ValueError, match="do not fit together"):
+        kernel.outputs(replace(of, places=of.places[:, :0]), weights)
+
+
 def test_threads_change_no_bit() -> None:
     agent, of = passed([40, 31, 8], kinds=5)
     found = []

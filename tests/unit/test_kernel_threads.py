@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -89,3 +90,21 @@ def test_a_forked_child_computes_with_helpers_of_its_own() -> None:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (case.forward().numpy() == expected).all()
+
+
+@pytest.mark.long
+def test_very_long_sequences_need_no_stack() -> None:
+    steps = 150_000
+    case = Case(1, 1)
+    case.sizes, case.x = torch.ones(steps, dtype=torch.int64), torch.randn(steps, WIDTH)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+            resource.setrlimit(resource.RLIMIT_STACK, (2 * 1024**2, hard))
+            torch.set_num_threads(1)
+            code = int(not case.gradients()[0].isfinite().all())
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -31,8 +31,8 @@ from omg.modules.kernels import acting, branches, gru, noise, optimiser, ppo, qm
 from omg.modules.kernels.gru import GRUCore
 loaders = (gru.gru_kernel, qmix.qmix_kernel, ppo.ppo_kernel, stacked.stacked_kernel,
            optimiser.optimiser_kernel, subgoal.subgoal_kernel, battle.battle_kernel,
-           particles.particle_kernel, acting.acting_kernel, foraging.foraging_kernel,
-           branches.branch_kernel, noise.noise_kernel)
+           particles.particle_kernel, acting.acting_kernel, branches.branch_kernel,
+           noise.noise_kernel, foraging.foraging_kernel)
 for load in loaders:
     kernel, reason = load()
     assert kernel is not None, reason

@@ -172,6 +172,20 @@ def test_a_loss_that_is_scaled_scales_its_gradients() -> None:
         torch.testing.assert_close(3 * one, other)
 
 
+@pytest.mark.parametrize("agents", [32, 33, 70])
+def test_a_team_of_any_size_learns_as_by_torch(agents: int) -> None:
+    """More agents than a block has rows are not for the kernel of a whole network."""
+    case = Case([5, 4], agents, 3, 0)
+    leaves = list(case.network.parameters())
+    slopes = torch.autograd.grad(case.in_torch(case.outputs(), double=True).loss, leaves)
+    loss = case.loss(double=True)
+    found = loss.of_network(case.network, case.inputs, case.sizes)
+    assert (found is None) == (agents > 32)
+    whole = loss.of_values(case.outputs()) if found is None else found.as_tensor()
+    for one, other in zip(torch.autograd.grad(whole, leaves), slopes, strict=True):
+        same(one, other)
+
+
 def test_transitions_that_do_not_exist_never_reach_the_kernel() -> None:
     case = Case([5, 4], 2, 3, 2)
     for wrong in (

@@ -81,13 +81,14 @@ static void branch_tile(widths_t w, const packed_t *at, int rows, int unit, cons
                         const float *const *h, const float *const *known, float *out) {
     const int K = fed(w), H = w.H;
     float sums[MR * 4 * VL] __attribute__((aligned(64)));
-    gate_sums(rows, K, H, unit, at, u, K, NULL, sums);
+    const float *bias = at->biases + (size_t)unit * 4;
+    ROWS[rows](K, at->gates + (size_t)unit * 3 * (K + H), u, K, bias, 0, bias, sums, 2);
     for (int i = 0; i < rows; i++) {
         float *own = sums + 4 * i * VL;
         const float *p = known[i] + 3 * unit;
         STORE(own, LOAD(own) + LOAD(p));
         STORE(own + VL, LOAD(own + VL) + LOAD(p + VL));
-        STORE(own + 3 * VL, LOAD(own + 3 * VL) + LOAD(p + 2 * VL));
+        STORE(own + 3 * VL, LOAD(bias + 3 * VL) + LOAD(p + 2 * VL));
     }
     for (int i = 0; i < rows; i += FOUR) four_gates(sums + 4 * i * VL);
     for (int i = 0; i < rows; i++, out += H) {

@@ -4,7 +4,7 @@ same state and each with features of its own."""
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from omg.modules.device import (
     pointers,
     switched,
 )
+from omg.modules.kernels.gru import GRUKernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class BranchKernel:
         widths = (len(weights[0]), weights[3].shape[-1])
         given = [of.inputs, of.hidden, of.table]
         given += [] if of.products is None else [of.products]
-        return plain(*given, *weights) and not any(w % 16 for w in widths) and of.at.numel() > 0
+        return plain(*given, *weights) and not any(w % 16 for w in widths) and of.places.numel() > 0
 
     def outputs(self, of: Branches, weights: list[Tensor]) -> Tensor:
         """[R, E, A], zeros of alternatives that are not wanted. Without gradients."""
@@ -114,23 +115,29 @@ def in_torch(of: Branches, weights: list[Tensor]) -> Tensor:
 
 
 def _self_test(kernel: BranchKernel) -> float:
-    """Largest difference to torch on a small case."""
+    """Largest difference to torch on a small case: after a pass that kept the states' products, and
+    without them."""
     width, features, inner, hidden, actions = 3, 5, 32, 48, 7
     generator = torch.Generator().manual_seed(0)
     core = [(3 * hidden, inner), (3 * hidden, hidden), (3 * hidden,), (3 * hidden,)]
     shapes = [(inner, width + features), (inner,), *core, (actions, hidden), (actions,)]
     weights = [torch.randn(shape, generator=generator) / 4 for shape in shapes]
+    inputs, start = torch.randn(9, width + features, generator=generator), torch.zeros(4, hidden)
+    passed = GRUKernel(kernel._library).forward(
+        inputs, torch.tensor([4, 3, 2]), start, weights, keep=False, branching=True
+    )
     of = Branches(
-        inputs=torch.randn(9, width, generator=generator),
-        hidden=torch.randn(9, hidden, generator=generator),
-        products=None,
+        inputs=inputs[:, :width].contiguous(),
+        hidden=passed.hidden,
+        products=passed.products,
         seats=torch.zeros(9, dtype=torch.int64),
         table=torch.randn(4, features, generator=generator),
-        at=torch.tensor([0, 3, 8, 8]),
-        before=torch.tensor([-1, 2, 7, 0]),
-        places=torch.tensor([[0, 1, 2], [3, 3, 0], [2, 1, 1], [0, 3, 2]]),
+        at=torch.tensor([0, 3, 8, 8, 5, 5]),
+        before=torch.tensor([-1, 0, 1, 2, 4, 5]),
+        places=torch.tensor([[0, 1], [3, 0], [2, 1], [0, 3], [1, 1], [2, 0]]),
     )
-    return largest_difference([(kernel.outputs(of, weights), in_torch(of, weights))])
+    expected, cases = in_torch(of, weights), (of, replace(of, products=None))
+    return largest_difference([(kernel.outputs(case, weights), expected) for case in cases])
 
 
 @switched

@@ -5,6 +5,8 @@
  * P is the sum of all sizes, R = sizes[0]. A part of the blocks is a thread's. Which blocks are in
  * it depends only on R and `parts`, and every part sums its own weight gradients, so a result does
  * not depend on how threads are scheduled. */
+#include <stdlib.h>
+
 #include "branches.h"
 #include "gru.h"
 #include "parts.h"
@@ -12,6 +14,7 @@
 #define LOCAL 640000 /* bytes that a block of gru_fit may keep, so that they stay in the cache */
 
 int gru_lanes(void) { return VL; }
+int gru_most_together(void) { return BLOCK; } /* rows of a group of gru_fit */
 
 /* Whether `sizes` never grow, begin with R and add up to P. */
 int gru_packed_rows(int T, const int64_t *sizes, int64_t P, int64_t R) {
@@ -56,20 +59,27 @@ static block_t make_block(int T, const int64_t *sizes, int first, int size, int 
     return (block_t){t, rows, from, at};
 }
 
-/* A call in parts: its rows, and the blocks that they are cut into. */
+/* A call in parts: its rows, the blocks that they are cut into, and a place of each part for where
+ * a block's rows lie, [parts][3T], and for `room` floats. Not on the stack: nothing bounds T. */
 typedef struct {
     widths_t w;
     const int64_t *sizes;
     int T, parts, size, blocks;
+    int64_t *lie;
+    float *room;
 } cut_t;
 
-static cut_t cut_of(widths_t w, int T, const int64_t *sizes, int parts, int size) {
-    return (cut_t){w, sizes, T, parts, size, ((int)sizes[0] + size - 1) / size};
+static cut_t cut_of(widths_t w, int T, const int64_t *sizes, int parts, int size, size_t room) {
+    const size_t each = (size_t)3 * T;
+    int64_t *lie = malloc((each * sizeof(int64_t) + room * sizeof(float)) * parts);
+    return (cut_t){w, sizes, T, parts, size, ((int)sizes[0] + size - 1) / size, lie,
+                   lie ? (float *)(lie + each * parts) : NULL};
 }
 
-/* The n-th block of a part; `lie` [3T]. */
-static block_t nth_block(const cut_t *cut, int part, int n, int local, int64_t *lie) {
+/* The n-th block of a part. */
+static block_t nth_block(const cut_t *cut, int part, int n, int local) {
     const int first = block_of(part, cut->parts, n) * cut->size;
+    int64_t *lie = cut->lie + (size_t)3 * cut->T * part;
     return make_block(cut->T, cut->sizes, first, cut->size, local, lie);
 }
 
@@ -83,10 +93,9 @@ typedef struct {
 static void forward_part(const void *told, int part) {
     const forward_t f = *(const forward_t *)told;
     const widths_t w = f.cut.w;
-    float inner[w.F ? BLOCK * w.F : 1];
-    int64_t lie[3 * f.cut.T];
+    float *inner = f.cut.room + (size_t)part * BLOCK * w.F;
     for (int n = 0; n * f.cut.parts < f.cut.blocks; n++) {
-        const block_t b = nth_block(&f.cut, part, n, 0, lie);
+        const block_t b = nth_block(&f.cut, part, n, 0);
         for (int t = 0; t < b.T; t++) {
             const int64_t now = b.at[t];
             const float *h = t ? f.out + b.at[t - 1] * w.H : f.h0 ? f.h0 + now * w.H : NULL;
@@ -103,15 +112,18 @@ static void forward_part(const void *told, int part) {
 
 /* x [P,I], h0 [R,H], packed weights -> out [P,H], y [P,A]; u [P,F] and saved [P,4H] where the
  * backward pass will follow, else NULL; products [P,3H] where branches will, else NULL: of the rows
- * that others follow. */
-void gru_forward(int T, const int64_t *sizes, int I, int F, int H, int A, int parts, const float *x,
-                 const float *h0, const float *packed, float *u, float *out, float *saved, float *y,
-                 float *products) {
+ * that others follow. -1: without memory, as of the calls below. */
+int gru_forward(int T, const int64_t *sizes, int I, int F, int H, int A, int parts, const float *x,
+                const float *h0, const float *packed, float *u, float *out, float *saved, float *y,
+                float *products) {
     const widths_t w = {I, F, H, A};
-    const forward_t told = {cut_of(w, T, sizes, parts, block_rows((int)sizes[0], parts)),
-                            places(w, packed), x, unless_zeros(sizes[0] * H, h0), u, out, saved, y,
-                            products};
+    const int size = block_rows((int)sizes[0], parts);
+    const forward_t told = {cut_of(w, T, sizes, parts, size, (size_t)BLOCK * F), places(w, packed), x,
+                            unless_zeros(sizes[0] * H, h0), u, out, saved, y, products};
+    if (!told.cut.lie) return -1;
     in_parts(parts, parts, forward_part, &told);
+    free(told.cut.lie);
+    return 0;
 }
 
 typedef struct {
@@ -125,9 +137,8 @@ static void backward_part(const void *told, int part) {
     const backward_t *back = told;
     const cut_t *cut = &back->cut;
     work_t at = clean_work(cut->w, back->scratch, part);
-    int64_t lie[3 * cut->T];
     for (int n = 0; n * cut->parts < cut->blocks; n++) {
-        const block_t b = nth_block(cut, part, n, 0, lie);
+        const block_t b = nth_block(cut, part, n, 0);
         if (b.T) backward_block(cut->w, back->weights, &back->of, &at, b);
     }
     sum_gathered(cut->w, &at, 1);
@@ -135,16 +146,19 @@ static void backward_part(const void *told, int part) {
 
 /* dy [P,A], dout [P,H] or NULL (zeros) -> dx [P,I] and dh0 [R,H] (or NULL) and `grads`, the
  * gradients of the weights. */
-void gru_backward(int T, const int64_t *sizes, int I, int F, int H, int A, int parts,
-                  const float *dy, const float *dout, const float *x, const float *h0,
-                  const float *packed, const float *u, const float *out, const float *saved,
-                  float *dx, float *dh0, float *const *grads, float *scratch) {
+int gru_backward(int T, const int64_t *sizes, int I, int F, int H, int A, int parts, const float *dy,
+                 const float *dout, const float *x, const float *h0, const float *packed,
+                 const float *u, const float *out, const float *saved, float *dx, float *dh0,
+                 float *const *grads, float *scratch) {
     const widths_t w = {I, F, H, A};
     const backward_t told = {
-        cut_of(w, T, sizes, parts, block_rows((int)sizes[0], parts)), turned_places(w, packed),
+        cut_of(w, T, sizes, parts, block_rows((int)sizes[0], parts), 0), turned_places(w, packed),
         {dy, dout, x, u, out, saved, unless_zeros(sizes[0] * H, h0), dx, dh0}, scratch};
+    if (!told.cut.lie) return -1;
     in_parts(parts, parts, backward_part, &told);
     gather_sums(w, parts, scratch, grads);
+    free(told.cut.lie);
+    return 0;
 }
 
 /* A loss of the outputs y of one block: dy becomes its gradient. Rows count from `from` among all
@@ -184,9 +198,8 @@ static void fit_part(const void *told, int part) {
     float *u = kept + part * most * kept_width(w), *out = u + most * w.F;
     float *saved = out + most * w.H, *y = saved + most * 4 * w.H, *dy = y + most * w.A;
     const rows_t of = {dy, NULL, f->x, u, out, saved, NULL, f->dx, NULL};
-    int64_t lie[3 * cut->T];
     for (int n = 0; n * cut->parts < cut->blocks; n++) {
-        const block_t b = nth_block(cut, part, n, 1, lie);
+        const block_t b = nth_block(cut, part, n, 1);
         if (!b.T) continue;
         for (int t = 0; t < b.T; t++) {
             const int64_t now = b.at[t];
@@ -201,16 +214,20 @@ static void fit_part(const void *told, int part) {
 }
 
 /* Forward, `loss` and backward, block by block, so that nothing of a block leaves the cache; states
- * begin at zero. x [P,I] -> dx [P,I] (or NULL) and `grads`. A block holds whole groups of rows. */
-void gru_fit(int T, const int64_t *sizes, int I, int F, int H, int A, int parts, int group,
-             const float *x, const float *packed, const float *packed_back, loss_t loss,
-             const void *loss_of, float *dx, float *const *grads, float *scratch) {
+ * begin at zero. x [P,I] -> dx [P,I] (or NULL) and `grads`. A block holds whole groups of rows,
+ * which have at most BLOCK. */
+int gru_fit(int T, const int64_t *sizes, int I, int F, int H, int A, int parts, int group,
+            const float *x, const float *packed, const float *packed_back, loss_t loss,
+            const void *loss_of, float *dx, float *const *grads, float *scratch) {
     const widths_t w = {I, F, H, A};
     const int size = fit_rows(w, T, (int)sizes[0], parts, group);
-    const fit_t told = {cut_of(w, T, sizes, parts, size), places(w, packed),
+    const fit_t told = {cut_of(w, T, sizes, parts, size, 0), places(w, packed),
                         turned_places(w, packed_back), loss, loss_of, x, dx, scratch};
+    if (!told.cut.lie) return -1;
     in_parts(parts, parts, fit_part, &told);
     gather_sums(w, parts, scratch, grads);
+    free(told.cut.lie);
+    return 0;
 }
 
 int64_t gru_branches_scratch_size(const branches_t *of, int parts) {

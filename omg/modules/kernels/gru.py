@@ -59,6 +59,7 @@ class GRUKernel:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self.lanes: int = library.gru_lanes()
+        self._most_together: int = library.gru_most_together()
         for name in ("packed", "packed_back", "scratch", "fit_scratch"):
             getattr(library, f"gru_{name}_size").restype = ctypes.c_int64
 
@@ -74,6 +75,10 @@ class GRUKernel:
         if odd:
             say_once(f"a GRU of width {odd[0]}, which is no multiple of 16")
         return inputs.dtype == torch.float32 and not odd
+
+    def fits_together(self, loss: BlockLoss) -> bool:
+        """Whether `fit` takes rows that belong together: a block of rows holds them all."""
+        return loss.group <= self._most_together
 
     @staticmethod
     def _dims(x: Tensor, weights: Weights) -> tuple[int, int, int, int]:
@@ -115,17 +120,18 @@ class GRUKernel:
         it is `wanted`, and of all weights."""
         library, dims, parts = self._library, self._dims(x, weights), torch.get_num_threads()
         self._check(x, sizes, int(sizes[0]), weights)
-        agreed(loss.outputs == dims[3], int(sizes[0]) % loss.group == 0)
+        agreed(loss.outputs == dims[3], int(sizes[0]) % loss.group == 0, self.fits_together(loss))
         packed = [self._packed(dims, weights, back=back) for back in (False, True)]
         dx = torch.empty_like(x) if wanted else None
         found = [None if weight is None else torch.empty_like(weight) for weight in weights]
         size = library.gru_fit_scratch_size(len(sizes), int(sizes[0]), *dims, parts, loss.group)
         scratch = x.new_empty(size)
-        library.gru_fit(
+        failed = library.gru_fit(
             *(len(sizes), pointer(sizes), *dims, parts, loss.group),
             *map(pointer, (x, *packed)),
             *(loss.function, loss.place(parts), pointer(dx), pointers(found), pointer(scratch)),
         )
+        _enough_memory(failed)
         return dx, found
 
     def forward(
@@ -152,12 +158,13 @@ class GRUKernel:
             x.new_empty(x.shape[0], 3 * hidden) if branching else None,
         )
         packed = self._packed(dims, weights)
-        library.gru_forward(
+        failed = library.gru_forward(
             *(len(sizes), pointer(sizes), *dims, torch.get_num_threads()),
             *map(pointer, (x, h0, packed)),
             *map(pointer, (passed.inner, passed.hidden, passed.gates, passed.outputs)),
             pointer(passed.products),
         )
+        _enough_memory(failed)
         return passed
 
     def backward(
@@ -183,13 +190,19 @@ class GRUKernel:
         found = [None if weight is None else torch.empty_like(weight) for weight in weights]
         packed = self._packed(dims, weights, back=True)
         scratch = x.new_empty(library.gru_scratch_size(*dims, parts))
-        library.gru_backward(
+        failed = library.gru_backward(
             *(len(sizes), pointer(sizes), *dims, parts),
             *map(pointer, (doutputs, dhidden, x, h0, packed)),
             *map(pointer, (passed.inner, passed.hidden, passed.gates, dx, dh0)),
             *(pointers(found), pointer(scratch)),
         )
+        _enough_memory(failed)
         return dx, dh0, found
+
+
+def _enough_memory(failed: int) -> None:
+    if failed:
+        raise MemoryError("no memory to cut the rows into blocks")
 
 
 class _GRUFunction(torch.autograd.Function):
@@ -373,6 +386,8 @@ class GRUCore(nn.Module):
         same call, while a block of rows is in the cache; None: the kernel does not take this."""
         weights, (kernel, _) = self._between(first, last), gru_kernel()
         if kernel is None or not kernel.fits(inputs_PI, self.hidden_size, weights):
+            return None
+        if not kernel.fits_together(loss):
             return None
         wanted = inputs_PI.requires_grad
         slopes = kernel.fit(inputs_PI.contiguous(), sizes, weights, loss, wanted=wanted)
