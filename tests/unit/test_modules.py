@@ -168,6 +168,18 @@ def test_a_step_without_gradient_follows_every_change_of_the_weights(dueling):
                 torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
 
+@torch.inference_mode()
+def test_an_agent_made_in_inference_mode_acts_and_may_change():
+    agent = new_agent(hidden_dim=64).float()
+    inputs, carry = torch.randn(3, 4), torch.randn(3, 64)
+    for _ in range(2):
+        hidden = agent.rnn(torch.relu(agent.fc1(inputs)), carry)
+        expected = agent.fc2(hidden), hidden
+        for mine, theirs in zip(agent.step(inputs, carry), expected, strict=True):
+            torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+        agent.fc1.weight.mul_(2)
+
+
 def test_the_rnn_remembers_and_the_mlp_does_not():
     torch.manual_seed(0)
     for name, remembers in (("rnn", True), ("mlp", False)):

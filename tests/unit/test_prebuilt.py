@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 from pathlib import Path
 
 import pytest
 
 from omg import compiled, prebuilt
+from omg.cli.doctor.kernels import KERNELS
 
 V2 = ["cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3", "mmx"]
 V3 = [*V2, *["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"]]
@@ -94,3 +96,15 @@ def test_a_library_that_cannot_be_loaded_is_not_used_and_said(
     library, reason = compiled.load_library(source, compiled.GAME_FLAGS)
     assert library is None
     assert "that of the wheel cannot be loaded" in reason
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not compiler, reason="no C compiler here")
+@pytest.mark.parametrize("kernel", [row[1:3] for row in KERNELS], ids=[row[0] for row in KERNELS])
+def test_with_a_compiler_every_kernel_is_built_and_passes_its_self_test(
+    kernel: tuple[str, str],
+) -> None:
+    """Their other tests are skipped without them, and runs go on without them, slower."""
+    module, function = kernel
+    found, reason = getattr(importlib.import_module(module), function)()
+    assert found is not None, reason

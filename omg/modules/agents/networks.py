@@ -192,17 +192,24 @@ class RNNAgent(AgentNetwork):
         return kernel.act(packed, shown, obs, last, avail, seats, carry, choice, generator)
 
     def _packed_weights(self, kernel: StackedKernel) -> Tensor:
-        """The weights as the kernel reads them, packed again after every change."""
-        state = [(weight.data_ptr(), weight._version) for weight in self._weights()]
+        """The weights as the kernel reads them, packed again after every change; in every call
+        where changes are not counted, because they were made in inference mode."""
+        weights = self._weights()
+        if weights[0].is_inference():
+            return self._pack(kernel)
+        state = [(weight.data_ptr(), weight._version) for weight in weights]
         if self._packed is None or self._packed[0] != state:
-            with torch.inference_mode(False), torch.no_grad():
-                core = self.rnn
-                weights = [
-                    *(self.fc1.weight, self.fc1.bias, core.weight_ih, core.weight_hh),
-                    *(core.bias_ih, core.bias_hh, *self.fc2.as_one_layer()),
-                ]
-                self._packed = (state, kernel.pack_one([w.contiguous() for w in weights]))
+            self._packed = (state, self._pack(kernel))
         return self._packed[1]
+
+    def _pack(self, kernel: StackedKernel) -> Tensor:
+        with torch.inference_mode(False), torch.no_grad():
+            core = self.rnn
+            weights = [
+                *(self.fc1.weight, self.fc1.bias, core.weight_ih, core.weight_hh),
+                *(core.bias_ih, core.bias_hh, *self.fc2.as_one_layer()),
+            ]
+            return kernel.pack_one([w.contiguous() for w in weights])
 
     def _weights(self) -> list[Tensor]:
         """All of them; asked for in every step, so it goes around `nn.Module`'s slow look-up."""

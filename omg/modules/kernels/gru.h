@@ -151,15 +151,21 @@ static void state_products(widths_t w, const packed_t *at, int rows, const float
     }
 }
 
+/* All gates' sums of `rows` (at most MR) rows and VL units; h NULL: only those of u. */
+static void gate_sums(int rows, int K, int H, int unit, const packed_t *at, const float *u,
+                      int stride, const float *h, float *sums) {
+    const float *panel = at->gates + (size_t)unit * 3 * (K + H);
+    const float *bias = at->biases + (size_t)unit * 4;
+    ROWS[rows](K, panel, u, stride, bias, 0, bias, sums, 2);
+    ROWS[rows](h ? H : 0, panel + (size_t)K * 3 * VL, h, H, sums, 4 * VL, bias, sums, 3);
+}
+
 /* One step of `rows` (at most MR) rows and VL units; h NULL: a state of zeros; known NULL: its
  * products are to be made. */
 static void gru_tile(int rows, int K, int H, int unit, const packed_t *at, const float *u,
                      int stride, const float *h, const float *known, float *out, float *saved) {
     float sums[MR * 4 * VL] __attribute__((aligned(64)));
-    const float *panel = at->gates + (size_t)unit * 3 * (K + H);
-    const float *bias = at->biases + (size_t)unit * 4;
-    ROWS[rows](K, panel, u, stride, bias, 0, bias, sums, 2);
-    ROWS[rows](h && !known ? H : 0, panel + (size_t)K * 3 * VL, h, H, sums, 4 * VL, bias, sums, 3);
+    gate_sums(rows, K, H, unit, at, u, stride, known ? NULL : h, sums);
     for (int i = 0; i < rows; i++, out += H) {
         const float *own = sums + 4 * i * VL;
         vec r = LOAD(own), z = LOAD(own + VL), a = LOAD(own + 3 * VL);

@@ -166,6 +166,8 @@ class PairNets(nn.Module):
             return Stack.of(self.members(range(len(self))))
         if self._weights is None:
             self._weights = list(self.nets.parameters())
+        if any(weight.is_inference() for weight in self._weights[:1]):  # changes are not counted
+            return Stack.of(self.members(range(len(self))))
         versions = tuple([weight._version for weight in self._weights])
         if self._stacked is None or self._stacked[0] != versions:
             with torch.inference_mode(False), torch.no_grad():
