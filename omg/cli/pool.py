@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from omg.cli.commands import Commands
-from omg.cli.console import say, show
+from omg.cli.commands import FREE_FORM, Commands
+from omg.cli.console import console, say, show
 from omg.evaluation.words import SIDES
 
 if TYPE_CHECKING:
+    from omg.config.schema import Config
+    from omg.evaluation.disagreement import Disagreement
     from omg.opponents.pool import OpponentPool, PoolMember, Split
 
 pool_app = Commands("Opponent pools.")
@@ -142,6 +144,83 @@ def pool_split(
     for side in shown:
         say(f"{SIDES[side]:{width}}{', '.join(runs[side]) or '-'}")
     say(_summary(opened))
+
+
+@pool_app.command("compare", context_settings=FREE_FORM)
+def pool_compare(
+    context: typer.Context,
+    pool: Path = POOL,
+    env_config: str = typer.Option(
+        "", "--env-config", "--env_config", help="the game; empty: that of the pool's checkpoints"
+    ),
+    episodes: int = typer.Option(32, help="that each member plays"),
+    beside: str = typer.Option(
+        "", help="the member in the other seats; empty: each beside copies of itself"
+    ),
+    seed: int = typer.Option(0, help="of the games"),
+    out: str = typer.Option("", help="folder of the CSV files; empty: <pool>/compare"),
+) -> None:
+    """On which share of the same states two members act differently.
+
+    Keys of the game may follow: omg pool compare <pool> … with env_args.key=…
+    """
+    from omg.evaluation.disagreement import compare_pool, write_disagreement
+    from omg.opponents.pool import OpponentPool
+    from omg.types import user_path
+
+    opened = OpponentPool.open(pool)
+    config = _game_of(opened, env_config, context.args)
+    found = compare_pool(opened, config, episodes=episodes, beside=beside, seed=seed)
+    files = write_disagreement(found, user_path(out or opened.path / "compare"))
+    _print_disagreement(found)
+    say(f"Wrote {' and '.join(map(str, files))}")
+
+
+def _game_of(pool: OpponentPool, env_config: str, words: Sequence[str]) -> Config:
+    """The configuration whose game members are compared in."""
+    from omg.config.arguments import parse_arguments
+    from omg.config.loader import load
+    from omg.types import OmgError
+
+    known = pool.members()
+    if not known:
+        raise OmgError(f"{pool.path} has no members. Add some with 'omg pool add'.")
+    told = next((member.env_args for member in known if member.env_args), None)
+    taken = [f"--env_args.{key}={value!r}" for key, value in (told or {}).items()]
+    chosen = [f"--env-config={env_config or known[0].env}", *([] if env_config else taken)]
+    return load(parse_arguments([*chosen, *words])).config
+
+
+SHARE = len("│ 0.123 ")  # the width of a column of the matrix
+
+
+def _print_disagreement(found: Disagreement) -> None:
+    shares, names = found.shares(), [member.id for member in found.members]
+    numbered = [f"{name} ({i})" for i, name in enumerate(names, 1)]
+    block = max(1, (console().width - max(map(len, numbered)) - len("│  │")) // SHARE)
+    for start in range(0, len(names), block):
+        heads = [str(i + 1) for i in range(len(names))[start : start + block]]
+        rows = [
+            [name, *(_share(value) for value in row[start : start + block])]
+            for name, row in zip(numbered, shares, strict=True)
+        ]
+        show("share of decisions", *heads, rows=rows)
+    nearest = found.nearest()
+    if not nearest:
+        say("All members are on the training side: there is nothing to hold against it.")
+        return
+    show(
+        *("not trained with", "side", "share", "nearest training member"),
+        rows=[[n.member, SIDES[n.split], _share(n.disagreement), n.nearest] for n in nearest],
+    )
+    for split in dict.fromkeys(n.split for n in nearest):
+        side = [n.disagreement for n in nearest if n.split == split]
+        mean = sum(side) / len(side)
+        say(f"{SIDES[split]}: {_share(mean)} on average from the nearest training member")
+
+
+def _share(value: float) -> str:
+    return "-" if value != value else f"{value:.3f}"
 
 
 def _fraction_or_names(text: str) -> float | list[str]:

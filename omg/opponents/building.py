@@ -87,7 +87,7 @@ def _role_lineup(
     pool: tuple[OpponentPool, Sequence[PoolMember]],
     role: str,
 ) -> RoleLearns:
-    players, members = _pool_players(config, spec, device, pool)
+    players, members = pool_players(config, spec, device, pool)
     draw = PoolDraw(members, spec.roles, config.lineup_mode)
     return RoleLearns(spec, role, players=players, draw=draw)
 
@@ -129,7 +129,7 @@ def pool_lineup(
     gathering: bool = False,
 ) -> OneLearns:
     """One agent among members of a pool."""
-    players, members = _pool_players(config, spec, device, pool)
+    players, members = pool_players(config, spec, device, pool)
     role = learning_role(config, spec)
     own, seat = spec.seats_of(role), config.agent_shift % spec.n_agents
     return OneLearns(
@@ -143,7 +143,7 @@ def pool_lineup(
     )
 
 
-def _pool_players(
+def pool_players(
     config: Config,
     spec: EnvSpec,
     device: torch.device,
