@@ -278,7 +278,9 @@ class PredatorPreyEnv(ParticleEnv[PredatorPreyFrame]):
             score=score,
         )
 
-    def _kernel_rules(self) -> Mapping[str, float]:
+    def _kernel_rules(self) -> Mapping[str, float] | None:
+        if self._differs_from(PredatorPreyEnv):
+            return None
         return {
             "game": PREDATOR_PREY,
             "n_predators": self.args.n_predators,

@@ -234,7 +234,9 @@ class SpreadEnv(ParticleEnv[SpreadFrame]):
             score=score,
         )
 
-    def _kernel_rules(self) -> Mapping[str, float]:
+    def _kernel_rules(self) -> Mapping[str, float] | None:
+        if self._differs_from(SpreadEnv):
+            return None
         return {
             "game": SPREAD,
             "cover_distance": COVER_DISTANCE,

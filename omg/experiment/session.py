@@ -59,7 +59,7 @@ def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
     loaded = load(arguments)
     wanted = loaded.config
     if not wanted.resume:
-        _check_environment(loaded)
+        check_environment(loaded)
         return wanted, None
     if isinstance(wanted.resume, str):
         folder = RunFolder(user_path(wanted.resume))
@@ -88,7 +88,7 @@ def prepare(arguments: Arguments) -> tuple[Config, RunFolder | None]:
     return load_saved(folder.config, Arguments(updates=tuple(keep))).config, folder
 
 
-def _check_environment(loaded: LoadedConfig) -> None:
+def check_environment(loaded: LoadedConfig) -> None:
     """Somebody must have said which game is played."""
     named = [key for key in loaded.origins if key == "env" or key.startswith("env_args")]
     if all(loaded.origins[key] == DEFAULT_ORIGIN for key in named):

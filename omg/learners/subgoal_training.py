@@ -201,7 +201,8 @@ class SubgoalTraining(ModelTraining):
             parts.append(at(slots.gather(1, last.unsqueeze(1)).squeeze(1)))
         wide = found.posterior.mean.shape
         joined = [
-            torch.zeros(wide).index_copy(0, now, torch.cat(p, -1)) for p in zip(*parts, strict=True)
+            mean.new_zeros(wide).index_copy(0, now, torch.cat(p, -1))
+            for p in zip(*parts, strict=True)
         ]
         return Selected(Lessons(now, now, *joined[:2]), now, joined[2])
 

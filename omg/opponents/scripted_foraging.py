@@ -1,4 +1,5 @@
-"""Scripted players of the foraging game, for opponent pools: each commits to a kind of target.
+"""Scripted players of the foraging game, for opponent pools: most commit to a kind of target, some
+differ in behaviour (omg/opponents/foraging_behaviours.py).
 
 A committing player chooses a food at the episode's start, and again when that food is gone; it
 walks there and loads, waiting for help where it is too weak. Foods that all players together
@@ -17,103 +18,23 @@ import numpy as np
 
 from omg.envs.foraging.args import ForagingArgs, ForagingRules
 from omg.envs.foraging.game import LOAD
+from omg.opponents import foraging_behaviours as behaviours
 from omg.opponents import scripts as base
+from omg.opponents.foraging_behaviours import Behaviour, Plan
+from omg.opponents.foraging_field import CLOCK, MEMORY_DIM, STOOD, TARGET, WANTED, Field
 from omg.opponents.scripts import Script
 from omg.types import BoolArray, FloatArray, IntArray
+
+__all__ = ["MEMORY_DIM", "SCRIPTS", "act_together", "board_of", "headings", "make_script"]
 
 NONE = 0
 # Rows and columns that north, south, west and east (actions 1 to 4) lead to.
 DIRECTIONS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
-# Columns of the memory, one of which is unused. Cells are stored plus one, so that 0 means none.
-# The clock counts steps: it is the same for all players of an episode, so that they take turns.
-TARGET, STOOD, WANTED, _, CLOCK = range(5)
-MEMORY_DIM = 5
-
 # Steps after which a player prefers the other side, so that nobody walks in circles for ever.
 _HABIT = 11
 # What a step costs, cheapest first; a step that a neighbour may be about to allow beats a detour.
 _CLOSER, _PUSH, _WAIT, _ASIDE, _AWAY, _BACK, _BLOCKED = 0, 16, 32, 48, 64, 256, 1024
-_HOPELESS = 1 << 50
-_MISSING = 1 << 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """The situation of every row, as integers."""
-
-    rows: int
-    cols: int
-    seats: IntArray  # [R]
-    food_row: IntArray  # [R, F], -1 where food is missing
-    food_col: IntArray  # [R, F]
-    food_level: IntArray  # [R, F], 0 where food is missing
-    player_row: IntArray  # [R, N]
-    player_col: IntArray  # [R, N]
-    player_level: IntArray  # [R, N]
-    row: IntArray  # [R], of the row's own player
-    col: IntArray  # [R]
-    level: IntArray  # [R]
-    others: BoolArray  # [R, N], every player but the row's own
-
-    @classmethod
-    def read(cls, state: FloatArray, seats: IntArray, rules: ForagingRules) -> Field:
-        """From states [R, S]: (row, col, level) of each food, then of each player."""
-        n_foods = rules.max_num_food
-        if state.ndim != 2 or state.shape[1] <= 3 * n_foods or state.shape[1] % 3:
-            raise ValueError(
-                f"States of {n_foods} foods must be [R, 3 * (foods + players)], not {state.shape}."
-            )
-        things = state.astype(np.int64).reshape(len(state), -1, 3)
-        foods, players = things[:, :n_foods], things[:, n_foods:]
-        own = players[np.arange(len(state)), seats]
-        return cls(
-            rows=rules.rows,
-            cols=rules.cols,
-            seats=seats,
-            food_row=foods[..., 0],
-            food_col=foods[..., 1],
-            food_level=foods[..., 2],
-            player_row=players[..., 0],
-            player_col=players[..., 1],
-            player_level=players[..., 2],
-            row=own[:, 0],
-            col=own[:, 1],
-            level=own[:, 2],
-            others=np.arange(players.shape[1]) != seats[:, None],
-        )
-
-    @property
-    def cell(self) -> IntArray:
-        """The number of the own cell plus one, [R]."""
-        return self.row * self.cols + self.col + 1
-
-    @property
-    def food_cell(self) -> IntArray:
-        """The number of each food's cell plus one, 0 where food is missing, [R, F]."""
-        cells = self.food_row * self.cols + self.food_col + 1
-        return np.where(self.food_level > 0, cells, 0)
-
-    @property
-    def distance(self) -> IntArray:
-        """Steps from the own player to each food, as if nothing were in the way, [R, F]."""
-        rows = np.abs(self.food_row - self.row[:, None])
-        distance: IntArray = rows + np.abs(self.food_col - self.col[:, None])
-        return distance
-
-    @property
-    def player_distance(self) -> IntArray:
-        """The same from every player, [R, N, F]."""
-        rows = np.abs(self.food_row[:, None] - self.player_row[:, :, None])
-        cols = np.abs(self.food_col[:, None] - self.player_col[:, :, None])
-        distance: IntArray = rows + cols
-        return distance
-
-    @property
-    def beside(self) -> BoolArray:
-        """Which player stands beside which food, [R, N, F]."""
-        beside: BoolArray = (self.player_distance == 1) & (self.food_level > 0)[:, None]
-        return beside
 
 
 # The food with the smallest number is chosen, [R, F].
@@ -122,10 +43,16 @@ Preference = Callable[[Field], IntArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(base.Kind):
-    """Which food a scripted player goes for; None: it acts at random."""
+    """Which food a scripted player goes for: one it prefers, or as it behaves; with neither it acts
+    at random."""
 
-    prefers: Preference | None
+    prefers: Preference | None = None
     commits: bool = True
+    behaves: Behaviour | None = None
+
+    @property
+    def is_random(self) -> bool:
+        return self.prefers is None and self.behaves is None
 
 
 def _to_others(field: Field) -> IntArray:
@@ -141,6 +68,10 @@ def _to_corner(*, bottom: bool, right: bool) -> Preference:
         return rows + (field.cols - 1 - field.food_col if right else field.food_col)
 
     return prefers
+
+
+def _behaving(about: str, behaves: Behaviour) -> Kind:
+    return Kind(about=about, behaves=behaves, commits=False)
 
 
 def _to_centre(field: Field) -> IntArray:
@@ -185,7 +116,36 @@ SCRIPTS: dict[str, Kind] = {
         prefers=_to_others,
         commits=False,
     ),
-    "random": Kind(about="no food: any available action", prefers=None, commits=False),
+    "random": Kind(about="no food: any available action", commits=False),
+    "changes_mind": _behaving(
+        "a drawn food, dropped for another after 6 to 15 steps, again and again",
+        behaviours.changes_mind,
+    ),
+    "waits": _behaving(
+        "the nearest food; given up for another after 6 steps beside it in vain", behaviours.waits
+    ),
+    "leads": _behaving(
+        "a drawn heavy food; walks only while another player stays close or comes nearer",
+        behaviours.leads,
+    ),
+    "follows_moves": _behaving(
+        "the food that another player seems to head for, by its last moves",
+        behaviours.follows_moves,
+    ),
+    "deceives": _behaving(
+        "a drawn food, but first half way towards the one farthest from it", behaviours.deceives
+    ),
+    "avoids": _behaving(
+        "a food that another player does not seem to head for, by its last moves",
+        behaviours.avoids,
+    ),
+    "alternates": _behaving(
+        "the nearest food in the other half of the field than its last pick-up",
+        behaviours.alternates,
+    ),
+    "patrols": _behaving(
+        "no food: round the field; loads what it passes and can be lifted", behaviours.patrols
+    ),
 }
 
 
@@ -217,7 +177,7 @@ def act_together(
     alike: dict[tuple[bool, bool, float], list[int]] = {}
     for number in np.unique(members).tolist():
         script = scripts[number]
-        key = (script.kind.prefers is None, script.kind.commits, script.noise)
+        key = (script.kind.is_random, script.kind.commits, script.noise)
         alike.setdefault(key, []).append(number)
     actions = np.zeros(len(members), np.int64)
     after = np.zeros_like(memory)
@@ -228,8 +188,8 @@ def act_together(
             actions[rows] = base.random_action(possible, rng.random(possible.shape))
             continue
         field = Field.read(state[rows], seats[rows], board)
-        target = _aim(scripts, members[rows], field, memory[rows])
-        chosen, kept = _go(field, target, possible, memory[rows])
+        plan = _plan(scripts, members[rows], field, memory[rows])
+        chosen, kept = _go(field, plan, possible, memory[rows])
         if noise > 0:
             draws = rng.random((len(rows), possible.shape[1] + 1))
             noisy = draws[:, 0] < noise
@@ -248,21 +208,41 @@ def headings(
     memory: IntArray,
     board: ForagingRules,
 ) -> FloatArray:
-    """The food each row goes for (row, column, level), [R, 3]; its own place if for none."""
+    """The food each row goes for now (row, column, level), [R, 3]; its own place if for none. The
+    level of a place without food is 0."""
     field = Field.read(state, seats, board)
-    target = _aim(scripts, members, field, memory)[:, None]
-    there = (field.food_cell == target) & (target > 0)
+    target = _plan(scripts, members, field, memory).target[:, None]
     things = state.reshape(len(state), -1, 3)
     found: FloatArray = things[np.arange(len(seats)), board.max_num_food + seats].copy()
-    row, slot = there.nonzero()
+    place = np.concatenate([(target - 1) // field.cols, (target - 1) % field.cols, 0 * target], 1)
+    found = np.where(target > 0, place.astype(found.dtype), found)
+    row, slot = ((field.food_cell == target) & (target > 0)).nonzero()
     found[row] = things[row, slot]
     return found
+
+
+def _plan(
+    scripts: Sequence[Script[Kind]], members: IntArray, field: Field, memory: IntArray
+) -> Plan:
+    """Where each row goes, and what behaviours note."""
+    target = _aim(scripts, members, field, memory)
+    noted, stands = memory.copy(), np.zeros(len(members), np.bool_)
+    for number in np.unique(members).tolist():
+        behaves = scripts[number].kind.behaves
+        if behaves is None:
+            continue
+        mine = (members == number).nonzero()[0]
+        plan = behaves(field.take(mine), memory[mine])
+        target[mine], noted[mine] = plan.target, plan.memory
+        if plan.stands is not None:
+            stands[mine] = plan.stands
+    return Plan(target=target, memory=noted, stands=stands)
 
 
 def _aim(
     scripts: Sequence[Script[Kind]], members: IntArray, field: Field, memory: IntArray
 ) -> IntArray:
-    """The cell of the food that each row goes for, plus one, 0 for none, [R]."""
+    """The cell of the food that each row prefers, plus one, 0 for none, [R]."""
     numbers = np.zeros(field.food_cell.shape, np.int64)
     commits, aimless = np.zeros((2, len(members)), np.bool_)
     for number in np.unique(members).tolist():
@@ -272,40 +252,30 @@ def _aim(
             continue
         numbers = np.where(mine[:, None], kind.prefers(field), numbers)
         commits |= mine & kind.commits
-    best = _least(field, numbers * (field.rows + field.cols) + field.distance)
+    best = field.least(numbers * field.span + field.distance)
     remembered = memory[:, TARGET]
-    there = ((field.food_cell == remembered[:, None]) & (remembered > 0)[:, None]).any(axis=1)
-    return np.where(aimless, 0, np.where(commits & there, remembered, best))
+    return np.where(aimless, 0, np.where(commits & field.holds(remembered), remembered, best))
 
 
-def _go(
-    field: Field, target: IntArray, avail: BoolArray, memory: IntArray
-) -> tuple[IntArray, IntArray]:
+def _go(field: Field, plan: Plan, avail: BoolArray, memory: IntArray) -> tuple[IntArray, IntArray]:
     """Available actions [R] towards the targets, and the memory for the next step."""
-    actions, wanted = _walk(field, target, avail, memory)
+    actions, wanted = _walk(field, plan.target, avail, memory)
+    if plan.stands is not None:
+        stands = plan.stands & (actions != LOAD)
+        actions, wanted = np.where(stands, NONE, actions), np.where(stands, 0, wanted)
     possible = avail[np.arange(len(actions)), actions]
-    after = np.zeros_like(memory)
-    after[:, TARGET] = target
+    after = plan.memory.copy()
+    after[:, TARGET] = plan.target
     after[:, STOOD] = field.cell
     after[:, WANTED] = np.where(possible, wanted, 0)
     after[:, CLOCK] = memory[:, CLOCK] + 1
     return np.where(possible, actions, avail.argmax(axis=1)), after
 
 
-def _least(field: Field, numbers: IntArray) -> IntArray:
-    """The cell [R] (plus one) of the food with the smallest number, what can be lifted first."""
-    together = field.player_level.sum(axis=1, keepdims=True)
-    numbers = numbers + np.where(field.food_level > together, _HOPELESS, 0)
-    numbers = np.where(field.food_level > 0, numbers, _MISSING)
-    slot = numbers.argmin(axis=1)
-    cell: IntArray = field.food_cell[np.arange(len(slot)), slot]
-    return cell
-
-
 def _walk(
     field: Field, target: IntArray, avail: BoolArray, memory: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """One step towards a target cell [R] (plus one; 0 for none), or loading beside it.
+    """One step towards a target cell [R] (plus one; 0 for none), or loading beside a food.
 
     Returns the actions [R] and, plus one, the cells [R] that the rows want to enter (0: none).
     """
@@ -329,7 +299,7 @@ def _walk(
     # Rather than go a longer way, let the one whose turn it is have a cell that several want.
     contested = (refused & ~occupied & ~my_turn).any(axis=1)
     moving = cost.min(axis=1) < np.where(contested, _WAIT, _BLOCKED)
-    beside = np.abs(gap[0]) + np.abs(gap[1]) == 1
+    beside = (np.abs(gap[0]) + np.abs(gap[1]) == 1) & field.holds(target)
     walking = (target > 0) & ~beside
     moving &= walking
     actions = np.where(moving, side + 1, np.where(beside & (target > 0), LOAD, NONE))

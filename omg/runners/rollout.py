@@ -340,13 +340,22 @@ class Rollout:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._view = self._read(self.env.restore(_arrays(state["env"])))
         self._staging.restore(_arrays(state["staging"]))
-        self._carry = {name: value.to(self._device) for name, value in state["carry"].items()}
+        self._carry = {
+            name: _widened(value, self._carry.get(name)).to(self._device)
+            for name, value in state["carry"].items()
+        }
         self._last_actions = state["last_actions"].numpy().copy()
         self._returns = state["returns"].numpy().copy()
         self._discounted = state["discounted"].numpy().copy()
         self._discount = state["discount"].numpy().copy()
         self._generator.set_state(state["generator"])
         self._rng.bit_generator.state = state["rng"]
+
+
+def _widened(saved: torch.Tensor, now: torch.Tensor | None) -> torch.Tensor:
+    """What players remembered, with zeros in the columns that older versions did not keep."""
+    missing = 0 if now is None or now.dim() < 3 else now.shape[-1] - saved.shape[-1]
+    return torch.nn.functional.pad(saved, (0, missing)) if missing > 0 else saved
 
 
 def _tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from omg.config.schema import Config
 from omg.evaluation.statistics import mean_interval
 from omg.evaluation.words import NO_INTERVAL
 from omg.experiment.checks import sanity_check
+from omg.experiment.session import check_environment
 from omg.studies.execute import run_pipeline
 from omg.studies.state import PipelineState
 from omg.studies.steps import FREE, Plan, Step, cpus_of, to_words
@@ -70,7 +71,9 @@ def plan_of(words: Sequence[str], seeds: str, out: str = "") -> Plan:
         if advice := RESERVED.get(update.path):
             raise OmgError(f"'{update.origin}' cannot stand beside --seeds. {advice}.")
     numbers = checked({"seeds": seeds}, "omg train").seeds
-    config = load(arguments).config
+    loaded = load(arguments)
+    check_environment(loaded)
+    config = loaded.config
     sanity_check(config)
     folder = user_path(out) if out else Path(config.local_results_path, _name(config))
     return Plan(

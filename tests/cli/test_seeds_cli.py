@@ -10,6 +10,7 @@ import yaml
 from omg.cli.train import main
 from omg.experiment.output import read_metrics
 from omg.studies.seeds import plan_of, split_seeds
+from omg.types import OmgError
 
 TINY = [
     *("--config=iql", "--env-config=foraging", "--t_max=60", "--test_nepisode=2"),
@@ -30,6 +31,11 @@ def test_every_seed_is_a_run_by_the_same_words() -> None:
     assert len(set(plan.fingerprints().values())) == 3
     assert plan_of([*TINY, "--run_name=team"], "3").out == Path("results/team")
     assert plan_of(TINY, "3", "some/where").out == Path("some/where")
+
+
+def test_seeds_without_an_environment_are_refused_before_anything_runs() -> None:
+    with pytest.raises(OmgError, match="No environment is named"):
+        plan_of(["--config=iql"], "1:2")
 
 
 def test_options_of_all_seeds_may_stand_anywhere() -> None:

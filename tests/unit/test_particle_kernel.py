@@ -60,6 +60,24 @@ def play(games: list[Game], steps: int, seed: int) -> None:
         assert_equal(games, [game.step(actions) for game in games])
 
 
+def test_a_subclass_with_rules_of_its_own_is_not_bypassed() -> None:
+    class Doubled(SpreadEnv):
+        def _outcome(self) -> Any:
+            return 2 * super()._outcome()
+
+    class Named(SpreadEnv):
+        pass
+
+    games = [kind(args={}, n_copies=2) for kind in (SpreadEnv, Doubled, Named)]
+    for game in games:
+        game.reset(0)
+    actions = np.ones((2, 3), np.int64)
+    plain, doubled, named = (game.step(actions).reward for game in games)
+    np.testing.assert_allclose(doubled, 2 * plain, rtol=1e-6)
+    np.testing.assert_array_equal(named, plain)
+    assert games[2]._in_c is not None
+
+
 @pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(

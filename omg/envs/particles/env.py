@@ -78,6 +78,11 @@ class ParticleEnv(NativeEnv, Generic[F]):
         """What the kernel must know of the game; None: it does not know it."""
         return None
 
+    def _differs_from(self, game: type) -> bool:
+        """Whether a subclass has rules of its own, which the kernel of a game does not know."""
+        rules = ("_outcome", "_step", "_begin", "_clear", "_draw_places")
+        return any(getattr(type(self), name) is not getattr(game, name) for name in rules)
+
     @property
     def agent_sizes(self) -> tuple[float, ...]:
         """The agents' radii, by seat."""
