@@ -353,7 +353,8 @@ def test_the_start_says_how_old_weights_may_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(tmp_path, "--collect_ahead=2", "--quiet=False", "--t_max=10")
-    assert "with weights at most 2 hand-overs old (collect_ahead=2)" in capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())  # lines are broken between words
+    assert "with weights at most 2 hand-overs old (collect_ahead=2)" in told
     run(tmp_path, "--quiet=False", "--t_max=10")
     assert "hand-over" not in capsys.readouterr().out
 
