@@ -194,10 +194,12 @@ def _heading(field: Field, memory: IntArray, watched: IntArray) -> IntArray:
 
 def _seeded(field: Field, memory: IntArray) -> IntArray:
     """The memory with a number that differs between episodes and seats, made at the start."""
+    memory, fresh = memory.copy(), memory[:, SEED] == 0
+    if not fresh.any():
+        return memory
     things = (field.player_row, field.player_col, field.food_row, field.food_col, field.food_level)
     seed = _drawn(field.seats, *(thing[:, i] for thing in things for i in range(thing.shape[1])))
-    memory = memory.copy()
-    memory[:, SEED] = np.where(memory[:, SEED] > 0, memory[:, SEED], seed + 1)
+    memory[:, SEED] = np.where(fresh, seed + 1, memory[:, SEED])
     return memory
 
 

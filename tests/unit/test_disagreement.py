@@ -165,6 +165,24 @@ def test_roles_are_compared_where_both_can_sit(tmp_path: Path) -> None:
     assert np.isfinite(shares[2:, 2:]).all()
 
 
+def test_checkpoints_are_compared_like_scripts_in_the_game_they_were_trained_in(
+    tmp_path: Path,
+) -> None:
+    words = ["--config=iql", "--env-config=foraging", "--t_max=60", "--use_sacred=false"]
+    words += ["--use_tensorboard=false", "--env_args.key=Foraging-6x6-2p-2f-v3", "--run_name=a"]
+    words += [f"--local_results_path={tmp_path}", "--test_nepisode=1", "--batch_size_run=2"]
+    assert CliRunner().invoke(app, ["train", *words]).exit_code == 0
+    pool = pool_of(tmp_path, ("centre", "train"), ("random", "heldout"))
+    (member,) = pool.add_runs([tmp_path / "a"])
+    result = CliRunner().invoke(app, ["pool", "compare", str(pool.path), "--episodes=3"])
+    assert result.exit_code == 0, result.output
+    matrix = list(csv.DictReader((pool.path / "compare" / "disagreement.csv").open()))
+    assert [row["member"] for row in matrix][2] == member.id
+    assert float(matrix[2][member.id]) == 0.0  # it takes its best action
+    assert 0 < float(matrix[2]["script-centre-0"]) <= 1
+    assert matrix[2]["script-random-0"] == matrix[1][member.id]
+
+
 def test_too_few_episodes_or_members_are_refused(tmp_path: Path) -> None:
     pool = pool_of(tmp_path, ("centre", "train"))
     with pytest.raises(OmgError, match="fewer than two members"):
