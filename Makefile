@@ -8,6 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help setup demo check test docs docs-serve fuzz lint bench bench-check results-check clean
 
 help:
+	@echo "make setup  set up .venv and nothing else"
 	@echo "make demo   set up .venv, run the whole story in five minutes: opponents, OMG, rivals, report (results/demo)"
 	@echo "make check  set up .venv, run ruff, mypy, import-linter and the fast tests: for every save"
 	@echo "make test   set up .venv, run ruff, mypy, import-linter and all tests but the slow ones"
@@ -28,6 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -q -c constraints.txt torch
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	@touch $@
+	@echo "Ready. For the command omg: source $(BIN)/activate"
 
 demo: $(STAMP)
 	@$(BIN)/omg demo

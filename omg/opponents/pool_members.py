@@ -313,9 +313,11 @@ def check_fits(member: PoolMember, members: Sequence[PoolMember], pool: Path) ->
     known = replace(member, policy=_of_the_run(member))
     for other in members:
         if other.id == member.id:
+            other_one = "steps, or another name for the run if it is a different one"
+            if member.kind == "scripted":
+                other_one = "noise, or another script"
             raise OmgError(
-                f"'{member.id}' is a member of {pool} already. Choose other steps, or another "
-                "name for the run if it is a different one."
+                f"'{member.id}' is a member of {pool} already. Choose other {other_one}."
             )
         for key in ("algorithm", "seed", "common_reward", "policy"):
             old, new = getattr(other, key), getattr(known, key)
