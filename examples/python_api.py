@@ -10,6 +10,6 @@ agent, env = run.agent(), run.make_env()
 view, total, done = env.reset(0), 0.0, False
 while not done:
     view = env.step(agent.act(view))
-    total += view.reward.sum()
+    total += view.reward.sum()  # each agent's own; where all share one reward: view.reward[0, 0]
     done = view.terminated[0] or view.truncated[0]
 print(f"return {total:.2f}")
