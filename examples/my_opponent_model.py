@@ -28,7 +28,7 @@ class WhereAndWhat(MemorylessModel):
         self.feature_dim = embed_dim
         self._action_weight = action_weight
         self._others, self._actions = spec.n_agents - 1, spec.n_actions
-        self._source = SubgoalSource(spec, whole=True)
+        self._source = SubgoalSource(spec)
         others_last = self._others * self._actions
         self.encoder = nn.Sequential(
             nn.Linear(own_dim + others_last, config.am_hidden_dim),

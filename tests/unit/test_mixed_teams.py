@@ -517,7 +517,7 @@ def test_members_of_all_kinds_play_together_each_as_itself_whatever_the_learner_
     assert mac.players() == [m.id for m in pool.members()]
     assert mac.lineup.players is not None
     kinds = [type(group) for group in mac.lineup.players.groups]
-    assert kinds.count(SingleGroup) == 5
+    assert kinds.count(SingleGroup) == 7
     assert kinds.count(StackedGroup) == kinds.count(ScriptGroup) == 1
     episodes = [finished.episodes for finished in collect(rollout, 100)]
     spec = rollout.env.spec

@@ -156,7 +156,7 @@ def test_wandb_holds_what_metrics_jsonl_holds_and_the_settings(
     assert configs[0]["lr"] == 0.0005
     assert configs[0]["env_args"]["max_episode_steps"] == 15
     assert ids == {json.loads((folder / "wandb.json").read_text())["id"]}
-    assert f"wandb sync {folder}" in capsys.readouterr().out
+    assert f"wandb sync {folder}" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.long
