@@ -96,8 +96,10 @@ def show_table(table: Table, *, whole_names: bool = True) -> None:
     if table.show_header and not _fits(table, whole_names):
         print(_paragraphs(table))
         return
-    for column, wide in zip(table.columns, _words(table), strict=True):
-        column.overflow, column.min_width = "fold", wide
+    for column, wide in zip(table.columns, _widths(table, whole_names), strict=True):
+        column.overflow = "fold"
+        if table.show_header:
+            column.width = wide
     table.columns[0].no_wrap = whole_names
     put(table)
 
@@ -114,12 +116,34 @@ def _words(table: Table) -> list[int]:
     ]
 
 
+def _least(table: Table, whole_names: bool) -> list[int]:
+    """`_words`, with names in one piece."""
+    wide, names = _words(table), _cells(table)[0]
+    if whole_names:
+        wide[0] = max([wide[0], *map(len, names)])
+    return wide
+
+
+def _spare(wide: Sequence[int]) -> int:
+    """Columns of the window that a table with lines leaves over."""
+    return console().width - sum(wide) - 3 * len(wide) - 1
+
+
+def _widths(table: Table, whole_names: bool) -> list[int]:
+    """As wide as the content where there is room, the first columns first."""
+    wide = _least(table, whole_names)
+    spare = max(0, _spare(wide))
+    for i, (column, cells) in enumerate(zip(table.columns, _cells(table), strict=True)):
+        lines = [line for cell in (str(column.header), *cells) for line in cell.split("\n")]
+        more = min(spare, max(0, max(map(len, lines)) - wide[i]))
+        wide[i] += more
+        spare -= more
+    return wide
+
+
 def _fits(table: Table, whole_names: bool) -> bool:
     """Whether a table cuts no word but long ones in this window."""
-    wide, names = _words(table), _cells(table)[0]
-    if whole_names and names:
-        wide[0] = max(map(len, names))
-    return sum(wide) + 3 * len(wide) + 1 <= console().width
+    return _spare(_least(table, whole_names)) >= 0
 
 
 def _paragraphs(table: Table) -> str:

@@ -56,6 +56,8 @@ def evaluate(
 
     if replays is None:
         replays = REPLAYS if pool or needs_pool(run, which) else 0
+    place = Path(out) if out else run / "evaluation"
+    again = (place / "crossplay.json").is_file()
     with progress() as on_cell:
         table = play(
             run,
@@ -68,7 +70,7 @@ def evaluate(
             seed=seed,
             permute=permute,
             sample=sample,
-            out=out or run / "evaluation",
+            out=place,
             replays=replays,
             on_cell=on_cell,
         )
@@ -84,6 +86,8 @@ def evaluate(
     if not split and sides == {"validation"}:
         say("Note: these are the pool's validation opponents; --split=unseen plays the others.")
     _print_closing(table, replays)
+    if again:
+        say(f"The evaluation that was in {place} is replaced; --out=<folder> keeps several.")
 
 
 def crossplay(

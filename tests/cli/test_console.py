@@ -55,6 +55,28 @@ def test_a_table_that_would_cut_words_becomes_paragraphs(
     assert " ".join(" ".join(lines).split()).count("column_8 column_8") == 2
 
 
+@pytest.mark.parametrize("columns", range(60, 121, 4))
+def test_a_table_has_its_right_border_in_every_window(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    heads = (
+        "opponent",
+        "algorithm",
+        "skill",
+        "side",
+        "own return",
+        "team return",
+        "food collected",
+    )
+    row = ("script-farthest_food-0", "script", "noise 0", "unseen", "0.267", "0.525", "0.812")
+    left = show(*heads, rows=[row, ("iql-s1-20000", *row[1:])], least=5)
+    lines = shown(capsys)
+    if left == 0 or columns >= 80:
+        assert {line[-1] for line in lines} <= set("┓┃┩│┘")
+    assert max(map(len, lines)) <= columns
+
+
 def test_lines_of_a_table_in_a_pipe_do_not_end_in_spaces(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -145,8 +145,10 @@ def test_evaluate_shows_every_opponent_of_the_held_out_side(study: Path, tmp_pat
     assert "hit ratio" in out
     (replay, *_) = (folder / "replays").glob("*.json")
     assert json.loads(replay.read_text())["subgoals"]
-    # Again into the same folder, with fewer replays: the older ones go.
-    done("evaluate", study / "omg-s1", "--episodes=1", "--replays=1")
+    assert "is replaced" not in out
+    # Again into the same folder, with fewer replays: the older ones go, and that is said.
+    again = done("evaluate", study / "omg-s1", "--episodes=1", "--replays=1")
+    assert f"{folder} is replaced; --out=<folder>" in " ".join(again.split())
     assert len(list((folder / "replays").iterdir())) == 1
 
 
