@@ -23,14 +23,12 @@ from omg.studies.spec import (
     slug,
 )
 from omg.studies.steps import (
-    FREE,
-    PLACES,
     Step,
-    cpus_of,
     merged,
     refuse_reserved,
     settings_of,
     to_words,
+    training_step,
     without,
 )
 from omg.types import OmgError
@@ -174,23 +172,14 @@ class Planner:
         if tuned is not None:
             needs, chosen = (*needs, tuned.step), ("with", str(tuned.file))
             own = (*named, *to_words(without(both, tuned.keys)), *to_words(fixed or {}))
-        folder = self.out / key
-        lies = {"local_results_path": str(folder.parent), "run_name": folder.name}
-        ignored = FREE | PLACES
-        step = Step(
-            key=key,
-            stage=key.partition("/")[0],
-            kind="train",
-            commands=(
-                ("train", *own, *to_words({"seed": seed, **(places or {}), **lies}), *chosen),
-            ),
-            settings={k: v for k, v in loaded.as_dict().items() if k not in ignored}
-            | {"seed": seed},
-            needs=tuple(needs),
-            output=folder,
-            free_words=tuple(to_words({k: v for k, v in both.items() if k in FREE})),
-            places=dict(places or {}),
-            cpus=cpus_of(loaded),
+        step = training_step(
+            *(key, own, loaded),
+            out=self.out,
+            seed=seed,
+            free=both,
+            places=places,
+            needs=needs,
+            after=chosen,
         )
         return step, loaded
 

@@ -18,7 +18,7 @@ from omg.experiment.checks import sanity_check
 from omg.experiment.session import check_environment
 from omg.studies.execute import run_pipeline
 from omg.studies.state import PipelineState
-from omg.studies.steps import FREE, Plan, Step, cpus_of, to_words
+from omg.studies.steps import FREE, Plan, Step, training_step
 from omg.studies.sweep.spec import checked
 from omg.types import OmgError, user_path
 
@@ -93,21 +93,13 @@ def _name(config: Config) -> str:
 
 
 def _step(words: Sequence[str], config: Config, seed: int, out: Path) -> Step:
-    name = f"s{seed}"
-    own = {"seed": seed, "local_results_path": str(out), "run_name": name}
-    ignored = {*FREE, "local_results_path", "run_name"}
-    settings = {key: value for key, value in config.as_dict().items() if key not in ignored}
     given = {update.path for update in parse_arguments(words).updates}
-    free = {key: value for key, value in config.as_dict().items() if key in FREE & given}
-    return Step(
-        key=name,
-        stage="runs",
-        kind="train",
-        commands=(("train", *words, *to_words(own)),),
-        settings={**settings, "seed": seed},
-        output=out / name,
-        free_words=tuple(to_words(free)),
-        cpus=cpus_of(config),
+    return training_step(
+        *(f"s{seed}", words, config),
+        out=out,
+        seed=seed,
+        free={key: value for key, value in config.as_dict().items() if key in given},
+        ignored={*FREE, "local_results_path", "run_name"},
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -84,6 +84,40 @@ class Plan:
             text = json.dumps(content, sort_keys=True)
             found[step.key] = hashlib.sha256(text.encode()).hexdigest()[:32]
         return found
+
+
+def training_step(
+    key: str,
+    words: Sequence[str],
+    config: Config,
+    *,
+    out: Path,
+    seed: int,
+    free: Mapping[str, Any],
+    places: Mapping[str, str] | None = None,
+    needs: Sequence[str] = (),
+    after: Sequence[str] = (),
+    ignored: Set[str] = FREE | PLACES,
+) -> Step:
+    """One `omg train` with these words, into `out`/`key`. `free`: settings of which a resumed run
+    takes those along that change no result; `after`: words that come last; `ignored`: keys that
+    are no part of what decides the result."""
+    folder = out / key
+    lies = {"local_results_path": str(folder.parent), "run_name": folder.name}
+    own = to_words({"seed": seed, **(places or {}), **lies})
+    kept = {k: v for k, v in config.as_dict().items() if k not in ignored}
+    return Step(
+        key=key,
+        stage=key.partition("/")[0] if "/" in key else "runs",
+        kind="train",
+        commands=(("train", *words, *own, *after),),
+        settings={**kept, "seed": seed},
+        needs=tuple(needs),
+        output=folder,
+        free_words=tuple(to_words({k: v for k, v in free.items() if k in FREE})),
+        places=dict(places or {}),
+        cpus=cpus_of(config),
+    )
 
 
 def cpus_of(config: Config) -> int:

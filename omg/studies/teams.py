@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -14,15 +14,13 @@ from omg.config.schema import Config, Count, Section
 from omg.controllers import CONTROLLERS
 from omg.studies.spec import Name, Seeds, Settings, all_different, slug, validated
 from omg.studies.steps import (
-    FREE,
-    PLACES,
     Plan,
     Step,
-    cpus_of,
     merged,
     refuse_reserved,
     settings_of,
     to_words,
+    training_step,
 )
 from omg.types import OmgError
 
@@ -92,15 +90,17 @@ def benchmark_plan(
                 layers = (task.settings, teams.settings, method.settings)
                 for layer in layers:
                     refuse_reserved(layer, where)
+                settings = merged(*layers, given)
                 own = (
                     *(f"--config={method.config}", f"--env-config={task.env_config}"),
-                    *to_words(merged(*layers, given)),
+                    *to_words(settings),
                     *to_words({"label": method.name}),
                 )
                 if own not in loaded:
                     loaded[own] = _checked(own, where)
-                folder = out / "teams" / slug(task.name) / f"{slug(method.name)}-s{seed}"
-                steps.append(_run(own, loaded[own], folder, out, seed))
+                key = f"teams/{slug(task.name)}/{slug(method.name)}-s{seed}"
+                step = training_step(key, own, loaded[own], out=out, seed=seed, free=settings)
+                steps.append(step)
     steps.append(_table(steps, out, teams.random_episodes))
     return Plan(
         name=name,
@@ -123,21 +123,6 @@ def _checked(words: Sequence[str], where: str) -> Config:
     return config
 
 
-def _run(words: Sequence[str], config: Config, folder: Path, out: Path, seed: int) -> Step:
-    lies = {"local_results_path": str(folder.parent), "run_name": folder.name}
-    kept: Mapping[str, Any] = config.as_dict()
-    return Step(
-        key=str(folder.relative_to(out)),
-        stage="teams",
-        kind="train",
-        commands=(("train", *words, *to_words({"seed": seed, **lies})),),
-        settings={k: v for k, v in kept.items() if k not in FREE | PLACES} | {"seed": seed},
-        output=folder,
-        free_words=(),
-        cpus=cpus_of(config),
-    )
-
-
 def _table(runs: Sequence[Step], out: Path, episodes: int) -> Step:
     return Step(
         key="benchmark",
@@ -147,5 +132,5 @@ def _table(runs: Sequence[Step], out: Path, episodes: int) -> Step:
         settings={"random_episodes": episodes},
         needs=tuple(step.key for step in runs),
         output=out / "benchmark.csv",
-        leaves=("benchmark-*.png", "random.csv"),
+        leaves=("benchmark-*.png",),
     )
