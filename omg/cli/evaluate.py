@@ -31,6 +31,7 @@ SAMPLE = typer.Option(
     False, "--sample", help="agents explore or sample as in training; without it they are greedy"
 )
 REPLAYS = 3
+JOBS = typer.Option(1, min=0, help="agents that play at a time; 0: one per core")
 SEED = typer.Option(0, help="of the episodes; every agent plays the same ones")
 
 
@@ -106,6 +107,7 @@ def crossplay(
     out: Path = typer.Option(Path("crossplay"), help="folder of the results"),
     replays: int = typer.Option(0, help="native games: replays of each method's first agent"),
     headroom: str = typer.Option("", help="headroom.json, to normalise by; empty: the pool's"),
+    jobs: int = JOBS,
 ) -> None:
     """Play learning agents against all opponents, and compare their methods."""
     from omg.evaluation.evaluate import crossplay as play
@@ -127,6 +129,7 @@ def crossplay(
             out=out,
             replays=replays,
             headroom=headroom,
+            jobs=jobs,
             on_cell=on_cell,
         )
     normalised = f"normalised_{table.metric}"

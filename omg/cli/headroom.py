@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from omg.cli.console import show
+from omg.cli.evaluate import JOBS as PLAYING
 from omg.cli.evaluate import POOL, SEED, progress
 from omg.cli.pipeline import JOBS, print_commands
 
@@ -52,6 +53,7 @@ def gap(
     metric: str = typer.Option("own_return", help="what is printed; all are written"),
     seed: int = SEED,
     out: Path = typer.Option(Path("headroom"), help="folder of the results"),
+    jobs: int = PLAYING,
 ) -> None:
     """Measure headroom with runs that are trained already.
 
@@ -71,6 +73,7 @@ def gap(
             episodes=episodes,
             seed=seed,
             out=out,
+            jobs=jobs,
             on_cell=on_cell,
         )
     title = f"{spoken(found.metric)}: headroom"

@@ -448,6 +448,10 @@ class Config(
             )
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other processes get it by its values: mappings that cannot be changed do not travel."""
+        return (type(self).model_validate, (self.as_dict(),))
+
     def as_dict(self) -> dict[str, Any]:
         """Plain nested values, as they would stand in YAML."""
         values = {key: getattr(self, key) for key in type(self).model_fields}

@@ -18,6 +18,7 @@ from omg.evaluation.agent_runs import (
     role_of,
     weights_hash,
 )
+from omg.evaluation.crossplay_jobs import Games, play_all
 from omg.evaluation.crossplay_table import (
     FORMAT,
     Agent,
@@ -196,11 +197,12 @@ def run_crossplay(
     *,
     baseline: str = "",
     metric: str = "",
-    device: torch.device = CPU,
+    jobs: int = 1,
     on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
 ) -> Crossplay:
     """Play every cell; `on_cell` is told each one and how many there are. A cell's numbers depend
-    on the plan, its agent and its opponent only: not on who else is evaluated in the same call.
+    on the plan, its agent and its opponent only: not on who else is evaluated in the same call, nor
+    on how many agents play at a time (`jobs`, each in a process of its own; 0: one per core).
     Without a baseline the first method is compared to. A `metric` that nobody measures is refused
     before anything is played."""
     agents = read_agents(runs, plan.which)
@@ -223,10 +225,10 @@ def run_crossplay(
         _check_measured(metric, agents, opened, tasks[:1], plan)
     check_recordable(opened, _held_out(tasks))
     cells: list[Cell] = []
-    for agent_id, agent in agents.items():
-        for cell in play_agent(agent_id, agent, opened, tasks, plan, device=device):
-            cells.append(cell)
-            on_cell(cell, len(tasks) * len(agents))
+    games = [Games(agent_id, agent, tasks, play_agent) for agent_id, agent in agents.items()]
+    for cell in play_all(games, opened, plan, jobs=jobs):
+        cells.append(cell)
+        on_cell(cell, len(tasks) * len(agents))
     record_look(
         opened,
         _held_out(tasks),

@@ -95,6 +95,7 @@ def crossplay(
     out: str | Path | None = None,
     replays: int = 0,
     headroom: str | Path = "",
+    jobs: int = 1,
     on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
 ) -> Crossplay:
     """Play agents against all opponents of a pool (none named: that of the first run), `episodes`
@@ -107,7 +108,8 @@ def crossplay(
     inferred in other episodes. `sample`: act as in training instead of greedily. With `out`
     tables, a heat map of `metric` and `replays` episodes are written there. `headroom`: a
     headroom.json; without it, the one beside the pool or in `out`: returns are also given
-    normalised. `on_cell` is told every cell and how many there are."""
+    normalised. `jobs`: so many agents play at a time, each in a process of its own (0: one per
+    core). `on_cell` is told every cell and how many there are."""
     if split not in SIDES:
         raise OmgError(f"split={split} is not known. Choose {', '.join(SIDES)}.")
     if replays < 0:
@@ -129,7 +131,9 @@ def crossplay(
     first = next(iter(agents.values()))
     folder = None if out is None else prepare_folder(Path(out))
     played = metric.removeprefix(NORMALISED)  # what is normalised has to be played
-    table = run_crossplay(folders, named, plan, baseline=baseline, metric=played, on_cell=on_cell)
+    table = run_crossplay(
+        folders, named, plan, baseline=baseline, metric=played, jobs=jobs, on_cell=on_cell
+    )
     table = replace(table, metric=metric if metric in table.metrics() else "")
     table = _normalised(table, headroom, [folder, open_pool(named, first).path.parent])
     if folder is None:

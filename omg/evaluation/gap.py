@@ -21,6 +21,7 @@ from omg.evaluation.crossplay import (
     tasks_of,
 )
 from omg.evaluation.crossplay_files import csv_text, prepare_folder
+from omg.evaluation.crossplay_jobs import Games, play_all
 from omg.evaluation.crossplay_table import RENAMED, Cell, cell_metrics
 from omg.evaluation.headroom import FORMAT, RANDOM, ROLES, Agents, Headroom
 from omg.opponents.pool import OpponentPool, Split
@@ -52,10 +53,12 @@ def measure_headroom(
     episodes: int = 100,
     seed: int = 0,
     out: Path | None = None,
+    jobs: int = 1,
     on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
 ) -> Headroom:
     """Play runs of a plain agent, of a control and an oracle (`names`: what each is called), and of
-    best responses (trained with one member each, `opponent_members`) with the pool's opponents."""
+    best responses (trained with one member each, `opponent_members`) with the pool's opponents,
+    `jobs` agents at a time (0: one per core)."""
     metric = RENAMED.get(metric, metric)
     agents = read_agents(runs)
     first = next(iter(agents.values()))
@@ -77,12 +80,10 @@ def measure_headroom(
     check_recordable(opened, met)
     cells: list[Cell] = []
     games = _games(found, tasks)
-    total = sum(len(each) for _, _, each in games)
-    for agent_id, agent, each in games:
-        play = _play_random if agent_id == RANDOM else play_agent
-        for cell in play(agent_id, agent, opened, each, plan):
-            cells.append(cell)
-            on_cell(cell, total)
+    total = sum(len(each.tasks) for each in games)
+    for cell in play_all(games, opened, plan, jobs=jobs):
+        cells.append(cell)
+        on_cell(cell, total)
     record_look(
         opened,
         met,
@@ -142,14 +143,15 @@ def _sorted(agents: Mapping[str, AgentRun], pool: OpponentPool, names: Mapping[s
     return _Found(roles, responses)
 
 
-def _games(found: _Found, tasks: Sequence[Task]) -> list[tuple[str, AgentRun, Sequence[Task]]]:
+def _games(found: _Found, tasks: Sequence[Task]) -> list[Games]:
     """Who plays which cells: a best response plays its own opponent only."""
     plain = next(iter(found.roles["plain"].values()))
-    games: list[tuple[str, AgentRun, Sequence[Task]]] = [(RANDOM, plain, tasks)]
-    games += [(i, agent, tasks) for each in found.roles.values() for i, agent in each.items()]
+    games = [Games(RANDOM, plain, tasks, _play_random)]
+    for role in found.roles.values():
+        games += [Games(i, agent, tasks, play_agent) for i, agent in role.items()]
     for opponent, each in found.responses.items():
         own = [task for task in tasks if task.opponent == opponent]
-        games += [(i, agent, own) for i, agent in each.items() if own]
+        games += [Games(i, agent, own, play_agent) for i, agent in each.items() if own]
     return games
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -24,17 +23,10 @@ from omg.studies.display import Display
 from omg.studies.process import PROGRAM, Running, pipeline_lock, start, stop_orphans
 from omg.studies.state import PipelineState
 from omg.studies.steps import Plan, Step
-from omg.types import OmgError, RunFailedError
+from omg.types import OmgError, RunFailedError, cores
 
 POLL_SECONDS = 0.05
 MOST_LOSSES = 5  # a step that is lost more often has a fault of its own, e.g. too little memory
-
-
-def cores() -> int:
-    """How many this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +59,10 @@ class StepPlace:
     def jobs(self) -> int:
         """How many commands run at a time."""
         return self._where.jobs or cores()
+
+    def jobs_within(self, step: Step) -> int:
+        """How many processes of its own a step may have that spreads."""
+        return self.jobs
 
     def room_for(self, step: Step, running: Sequence[Running]) -> bool:
         """Whether another command can start beside those that run."""
@@ -198,6 +194,8 @@ class _Executor:
         words = step.commands[0]
         if resume:
             words = ("train", f"--resume={step.output}", *step.free_words)
+        if step.spreads:
+            words = (*words, f"--jobs={self._place.jobs_within(step)}")
         shown = masked(shlex.join(["omg", *words]))
         verb = "resumed" if resume else "started"
         self._display.started(step, shown, verb=verb, reason=decision.reason)

@@ -167,6 +167,7 @@ def crossplay_step(
             *("crossplay.csv", "summary.csv", "paired.csv", "comparisons.csv", "profiles.csv"),
             *("steps.csv", "rliable.json", "crossplay*.png", "replays"),
         ),
+        spreads=True,
     )
 
 

@@ -49,6 +49,7 @@ def headroom_steps(planner: Planner, wanted: HeadroomSpec, agents: Sequence[Step
         needs=("pool", *(step.key for step in needed)),
         output=planner.out / "headroom.json",
         leaves=("headroom.csv", "headroom_sides.csv"),
+        spreads=True,
     )
     return [*responses, measure]
 

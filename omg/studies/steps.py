@@ -38,6 +38,7 @@ class Step:
     free_words: tuple[str, ...] = ()  # a resumed run takes these along
     places: Mapping[str, str] = field(default_factory=dict)
     cpus: int = 1  # how many it keeps busy
+    spreads: bool = False  # its command takes --jobs
 
     @property
     def name(self) -> str:

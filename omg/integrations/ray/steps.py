@@ -78,6 +78,9 @@ class RaySteps(StepPlace):
         most = max(1, int(self._cpus() // (self._where.cpus or 1)))
         return min(most, self._where.jobs or most)
 
+    def jobs_within(self, step: Step) -> int:
+        return self._cpus_of(step)
+
     def room_for(self, step: Step, running: Sequence[Running]) -> bool:
         if self._where.jobs and len(running) >= self._where.jobs:
             return False
