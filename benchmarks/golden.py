@@ -51,7 +51,15 @@ AGENTS = (
     *("d3qn_meliba", "d3qn_types", "ppo_meliba", "ppo_types"),
     *("ppo", "ppo_am", "ppo_control", "ppo_liam", "ppo_oracle"),
 )
-SUBGOALS = ("d3qn_omg", "d3qn_omg_tuned", "iql_omg", "iql_omg_tuned", "ppo_omg", "ppo_omg_tuned")
+SUBGOALS = (
+    "d3qn_omg",
+    "d3qn_omg_event",
+    "d3qn_omg_tuned",
+    "iql_omg",
+    "iql_omg_tuned",
+    "ppo_omg",
+    "ppo_omg_tuned",
+)
 # Further settings of the names above, each a run of its own: name, algorithm, settings.
 VARIANTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("qmix-parallel", "qmix", ("runner=parallel", "n_workers=2")),

@@ -90,6 +90,7 @@ TABLE: dict[str, Row] = {
     "d3qn_types": Row(seats=TYPES),
     "d3qn_oracle": Row(parallel=False),
     "d3qn_omg": Row(updates=90, sure=NO_DRAWS, seats=WHOLE_STATE),
+    "d3qn_omg_event": Row(updates=90, sure=NO_DRAWS),
     "d3qn_omg_tuned": Row(updates=90, sure=NO_DRAWS),
     "d3qn_moa": Row(words=NO_GOALS, pairs=True, sure=ONE_BATCH),
     "d3qn_moa_omg": Row(updates=90, pairs=True, sure=(*NO_DRAWS, *ONE_BATCH)),
