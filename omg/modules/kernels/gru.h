@@ -112,7 +112,7 @@ INLINE void gates_tile(const int M, int K, const float *restrict panel, const fl
         for (int i = 0; i < M; i++) {
             const vec v = splat(d[(size_t)i * stride]);
 #pragma GCC unroll 3
-            for (int j = 0; j < 3; j++) c[i][j] += v * b[j];
+            for (int j = 0; j < 3; j++) c[i][j] = fused(c[i][j], v, b[j]);
         }
     }
 #pragma GCC unroll 8

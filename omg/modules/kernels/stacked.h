@@ -47,8 +47,8 @@ INLINE void input_tile(const int M, int I, int unit, const float *restrict w,
 #pragma GCC unroll 8
         for (int i = 0; i < M; i++) {
             const vec v = splat(x[i][k]);
-            a[i] += v * w0;
-            b[i] += v * w1;
+            a[i] = fused(a[i], v, w0);
+            b[i] = fused(b[i], v, w1);
         }
     }
 #pragma GCC unroll 8
@@ -72,9 +72,9 @@ INLINE const float *gate_product(const int M, int H, const float *restrict w,
 #pragma GCC unroll 8
         for (int i = 0; i < M; i++) {
             const vec v = splat(x[i][k]);
-            r[i] += v * wr;
-            z[i] += v * wz;
-            n[i] += v * wn;
+            r[i] = fused(r[i], v, wr);
+            z[i] = fused(z[i], v, wz);
+            n[i] = fused(n[i], v, wn);
         }
     }
     return w;
@@ -117,7 +117,7 @@ INLINE void head_tile(const int M, int H, int first, int actions, const float *r
         vec w0 = LOAD(w);
         PIN(w0);
 #pragma GCC unroll 8
-        for (int i = 0; i < M; i++) q[i] += splat(x[i][k]) * w0;
+        for (int i = 0; i < M; i++) q[i] = fused(q[i], splat(x[i][k]), w0);
     }
     for (int i = 0; i < M; i++) {
         float all[VL];

@@ -41,7 +41,7 @@ INLINE void product_tile(const int M, const int N, int K, const float *restrict 
         for (int i = 0; i < M; i++) {
             const vec v = splat(d[(size_t)i * stride]);
 #pragma GCC unroll 3
-            for (int j = 0; j < N; j++) c[i][j] += v * b[j];
+            for (int j = 0; j < N; j++) c[i][j] = fused(c[i][j], v, b[j]);
         }
     }
 #pragma GCC unroll 8
@@ -72,7 +72,7 @@ INLINE void outer_tile(const int M, const int N, int rows, const float *restrict
         for (int i = 0; i < M; i++) {
             const vec s = splat(d[i]);
 #pragma GCC unroll 2
-            for (int j = 0; j < N; j++) c[i][j] += s * b[j];
+            for (int j = 0; j < N; j++) c[i][j] = fused(c[i][j], s, b[j]);
         }
     }
 #pragma GCC unroll 12

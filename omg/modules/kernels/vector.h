@@ -37,6 +37,18 @@ INLINE vec choose(ivec mask, vec a, vec b) {
     return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
 }
 
+/* c + a b, rounded once. Written out: where it is left to the compiler, one that is tuned for some AMD
+ * processors fuses in one tile and not in another, and a row's bits depend on the rows beside it. */
+INLINE vec fused(vec c, vec a, vec b) {
+#if VL == 16 && defined(__AVX512F__)
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif VL == 8 && defined(__FMA__)
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return c + a * b;
+#endif
+}
+
 /* The smaller and the larger of x and a limit; what is not a number stays so. */
 INLINE vec at_most(vec x, float limit) {
 #if VL == 16 && defined(__AVX512F__)
