@@ -3,8 +3,8 @@ beside other processes.
 
 One process per setting builds the same training and stays; they measure in turns, by the clock on
 the wall, against one thread. `--beside N` starts N processes that keep a core busy each, as other
-runs do. The settings are those of libgomp, which torch and our kernels share: how long a thread
-that waits for the others spins before it sleeps.
+runs do. The settings are those of libgomp, which torch's operations use: how long a thread that
+waits for the others spins before it sleeps. Our kernels have a pool of their own.
 """
 
 from __future__ import annotations

@@ -41,12 +41,11 @@ GAME_FLAGS = (
     *("-O3", NATIVE, "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
     *SHARED,
 )
-OPENMP = "-fopenmp"
 
 
 def flags_of(source: Path) -> tuple[str, ...]:
-    """How a source is compiled: games exactly, kernels of networks fast and with threads."""
-    return GAME_FLAGS if "envs" in source.parts else (*NETWORK_FLAGS, OPENMP)
+    """How a source is compiled: games exactly, kernels of networks fast."""
+    return GAME_FLAGS if "envs" in source.parts else NETWORK_FLAGS
 
 
 def _cpu() -> str:
@@ -127,31 +126,20 @@ def _compile(compiler: str, source: Path, target: Path, flags: tuple[str, ...]) 
             Path(name).unlink(missing_ok=True)
 
 
-def load_library(
-    source: Path, flags: tuple[str, ...], beside: Path | None = None
-) -> tuple[ctypes.CDLL | None, str]:
-    """The compiled library, or None and the reason why there is none. `beside` is a library whose
-    symbols it needs."""
+def load_library(source: Path, flags: tuple[str, ...]) -> tuple[ctypes.CDLL | None, str]:
+    """The compiled library, or None and the reason why there is none."""
     if os.environ.get("OMG_KERNELS", "1") == "0":
         return None, "switched off by OMG_KERNELS=0"
-    library, reason = _built_here(source, flags, beside)
+    library, reason = _built_here(source, flags)
     if library is None and (built := prebuilt.best(source, flags)) is not None:
         try:
-            return _opened(built.path, beside), f"built for {built.level} in the wheel ({reason})"
+            return ctypes.CDLL(str(built.path)), f"built for {built.level} in the wheel ({reason})"
         except OSError as error:
             return None, f"{reason}, and that of the wheel cannot be loaded: {error}"
     return library, reason
 
 
-def _opened(path: Path, beside: Path | None) -> ctypes.CDLL:
-    if beside:
-        ctypes.CDLL(str(beside), mode=ctypes.RTLD_GLOBAL)
-    return ctypes.CDLL(str(path))
-
-
-def _built_here(
-    source: Path, flags: tuple[str, ...], beside: Path | None
-) -> tuple[ctypes.CDLL | None, str]:
+def _built_here(source: Path, flags: tuple[str, ...]) -> tuple[ctypes.CDLL | None, str]:
     """For this very processor, or the one that OMG_ARCH names, by this machine's compiler."""
     wanted = f"-march={os.environ.get('OMG_ARCH') or 'native'}"
     flags = tuple(wanted if flag == NATIVE else flag for flag in flags)
@@ -166,7 +154,7 @@ def _built_here(
         target = _folder() / f"{source.stem}-{key}.so"
         if not _intact(target):
             _compile(compiler, source, target, flags)
-        return _opened(target, beside), f"compiled by {version.splitlines()[0]}"
+        return ctypes.CDLL(str(target)), f"compiled by {version.splitlines()[0]}"
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         return None, f"could not be built: {_told(error)}"
 

@@ -77,8 +77,7 @@ def build(
     folder: Path,
     levels: Sequence[str] = (*LEVELS,),
 ) -> list[Path]:
-    """Compile a source for every level into a folder. OpenMP is not linked: torch brings its own,
-    and its symbols are found when the library is loaded."""
+    """Compile a source for every level into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for level in levels:

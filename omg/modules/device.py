@@ -28,15 +28,6 @@ TOLERANCE = 1e-4  # of a self-test
 FLAGS = compiled.NETWORK_FLAGS
 
 
-def _torch_openmp() -> Path | None:
-    """The OpenMP library torch itself uses, so that both share one pool of threads."""
-    folders = [Path(torch.__file__).parent / "lib", Path(torch.__file__).parents[1] / "torch.libs"]
-    for folder in folders:
-        for path in sorted(folder.glob("libgomp*.so*")):
-            return path
-    return None
-
-
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
     """Where a tensor's numbers lie; the tensor must live as long as it is used."""
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
@@ -50,10 +41,15 @@ def pointers(tensors: Iterable[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
 
 @functools.cache
 def load_library(source_name: str) -> tuple[ctypes.CDLL | None, str]:
-    """The compiled library, or None and the reason why there is none."""
+    """The compiled library, or None and the reason why there is none. One that computes in parts
+    (`parts.h`) is given the pool of threads that all share."""
     source = Path(__file__).with_name("kernels") / source_name
-    openmp = _torch_openmp()
-    return compiled.load_library(source, (*FLAGS, compiled.OPENMP) if openmp else FLAGS, openmp)
+    library, reason = compiled.load_library(source, FLAGS)
+    if library is not None and hasattr(library, "use_pool"):
+        pool, _ = load_library("parts.c")  # without it parts are computed one after the other
+        if pool is not None:
+            library.use_pool(pool.in_parts)
+    return library, reason
 
 
 def load_kernel(

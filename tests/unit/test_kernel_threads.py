@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from omg.modules.device import load_library
 from omg.modules.kernels.gru import GRUKernel, gru_kernel
 
 kernel, reason = gru_kernel()
@@ -90,6 +94,34 @@ def test_a_forked_child_computes_with_helpers_of_its_own() -> None:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (case.forward().numpy() == expected).all()
+
+
+def computed_by(threads: int, parts: int) -> dict[int, set[int]]:
+    """Who computes parts that take a while, and the cores that each may use."""
+    pool, found = load_library("parts.c")[0], {}
+
+    def compute(_: object, part: int) -> None:
+        found[threading.get_ident()] = os.sched_getaffinity(0)
+        time.sleep(0.005)
+
+    assert pool is not None
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(compute)
+    pool.in_parts(threads, parts, run, None)
+    return found
+
+
+def test_fewer_threads_are_used_when_fewer_are_asked_for() -> None:
+    assert len(computed_by(4, 40)) == 4
+    assert len(computed_by(2, 40)) == 2
+    assert set(computed_by(1, 4)) == {threading.get_ident()}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one core")
+def test_helpers_keep_off_the_core_of_their_caller() -> None:
+    own = os.sched_getaffinity(0)
+    found = computed_by(3, 30)
+    assert found.pop(threading.get_ident()) == own
+    assert [len(cores) for cores in found.values()] == [len(own) - 1] * 2
 
 
 @pytest.mark.long

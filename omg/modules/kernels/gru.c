@@ -234,36 +234,48 @@ int64_t gru_branches_scratch_size(const branches_t *of, int parts) {
     return (int64_t)(of->V * of->F + parts * branch_work_size(of));
 }
 
+typedef struct {
+    const branches_t *of;
+    packed_t weights;
+    int parts, kinds, size; /* branches of a row, and rows, that a block has */
+    float *scratch;
+} branching_t;
+
+static void table_block(const void *told, int block) {
+    const branching_t *b = told;
+    const branches_t *of = b->of;
+    const int64_t first = (int64_t)block * BLOCK;
+    input_part(widths_of(of), &b->weights, of->I, of->J,
+               (int)(of->V - first < BLOCK ? of->V - first : BLOCK), of->table + first * of->J,
+               NULL, of->own + first * of->F);
+}
+
+static void branches_part(const void *told, int part) {
+    const branching_t *b = told;
+    const branches_t *of = b->of;
+    const int64_t blocks = (of->R + b->size - 1) / b->size;
+    branch_work_t at = branch_places(of, b->scratch + part * branch_work_size(of));
+    for (int64_t i = blocks * part / b->parts; i < blocks * (part + 1) / b->parts; i++)
+        for (int kind = 0; kind < of->E; kind += b->kinds)
+            branch_block(of, &b->weights, (int)i * b->size,
+                         smaller(b->size, of->R - (int)i * b->size), kind,
+                         smaller(b->kinds, of->E - kind), &at);
+}
+
 /* Outputs of all branches; those that are not wanted are left as they are. -1: one is of rows that
  * there are not. */
 int gru_branches(branches_t *of, int parts, const float *packed, float *scratch) {
-    const widths_t w = widths_of(of);
-    const packed_t weights = places(w, packed);
     const int kinds = smaller(of->E, TOGETHER), fitting = TOGETHER / kinds;
     const int size = fitting < MR ? fitting : fitting / MR * MR;
-    const int blocks = (of->R + size - 1) / size;
+    const branching_t told = {of,   places(widths_of(of), packed), parts, kinds,
+                              size, scratch + of->V * of->F};
     for (int64_t i = 0; i < of->R; i++)
         if (of->at[i] < 0 || of->at[i] >= of->P || of->state[i] < -1 || of->state[i] >= of->S)
             return -1;
     for (int64_t i = 0; i < (int64_t)of->R * of->E; i++)
         if (of->places[i] < -1 || of->places[i] >= of->V) return -1;
     of->own = scratch;
-    scratch += of->V * of->F;
-#pragma omp parallel num_threads(parts) if (parts > 1)
-    {
-#pragma omp for schedule(static)
-        for (int64_t first = 0; first < of->V; first += BLOCK)
-            input_part(w, &weights, of->I, of->J,
-                       (int)(of->V - first < BLOCK ? of->V - first : BLOCK),
-                       of->table + first * of->J, NULL, of->own + first * of->F);
-#pragma omp for schedule(static)
-        for (int part = 0; part < parts; part++) {
-            branch_work_t at = branch_places(of, scratch + part * branch_work_size(of));
-            for (int block = blocks * part / parts; block < blocks * (part + 1) / parts; block++)
-                for (int kind = 0; kind < of->E; kind += kinds)
-                    branch_block(of, &weights, block * size, smaller(size, of->R - block * size),
-                                 kind, smaller(kinds, of->E - kind), &at);
-        }
-    }
+    in_parts(parts, (int)((of->V + BLOCK - 1) / BLOCK), table_block, &told);
+    in_parts(parts, parts, branches_part, &told);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "parts.h"
 #include "vector.h"
 
 typedef uint32_t uvec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -70,15 +71,47 @@ static void make_group(const uint32_t *key, int64_t group, float *to) {
     }
 }
 
+/* Groups of numbers, cut into parts. */
+typedef struct {
+    const uint32_t *key;
+    float *to;
+    int64_t count, groups; /* the numbers that are wanted, or their halves of groups */
+    int parts, G;
+    const int64_t *rows;
+    const float *mean, *log_var;
+} making_t;
+
+static void fill_part(const void *told, int part) {
+    const making_t *m = told;
+    const int64_t end = m->groups * (part + 1) / m->parts;
+    for (int64_t group = m->groups * part / m->parts; group < end; group++) {
+        float made[2 * HALF];
+        const int64_t first = 2 * HALF * group, left = m->count - first;
+        make_group(m->key, group, made);
+        memcpy(m->to + first, made, sizeof(float) * (left < 2 * HALF ? left : 2 * HALF));
+    }
+}
+
 /* All numbers below `count`. */
 void noise_fill(int64_t count, int parts, const uint32_t *key, float *to) {
-    (void)parts;
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
-    for (int64_t group = 0; group < (count + 2 * HALF - 1) / (2 * HALF); group++) {
+    const making_t told = {.key = key, .to = to, .count = count, .parts = parts,
+                           .groups = (count + 2 * HALF - 1) / (2 * HALF)};
+    in_parts(parts, parts, fill_part, &told);
+}
+
+static void draw_part(const void *told, int part) {
+    const making_t *m = told;
+    const int64_t wide = m->G / HALF, end = m->groups * (part + 1) / m->parts;
+    for (int64_t group = m->groups * part / m->parts; group < end; group++) {
         float made[2 * HALF];
-        const int64_t first = 2 * HALF * group, left = count - first;
-        make_group(key, group, made);
-        memcpy(to + first, made, sizeof(float) * (left < 2 * HALF ? left : 2 * HALF));
+        make_group(m->key, group, made);
+        for (int64_t half = 2 * group; half < 2 * group + 2 && half < m->count; half++) {
+            const int64_t from = m->rows[half / wide] * m->G + half % wide * HALF;
+            for (int i = 0; i < HALF; i += VL)
+                STORE(m->to + half * HALF + i,
+                      LOAD(m->mean + from + i) + vexp(splat(0.5f) * LOAD(m->log_var + from + i)) *
+                                                     LOAD(made + half % 2 * HALF + i));
+        }
     }
 }
 
@@ -86,21 +119,10 @@ void noise_fill(int64_t count, int parts, const uint32_t *key, float *to) {
  * to [P,G]. -1: a row is none of the V. */
 int noise_draw(int64_t P, int64_t V, int G, int parts, const uint32_t *key, const int64_t *rows,
                const float *mean, const float *log_var, float *to) {
-    const int64_t wide = G / HALF, halves = P * wide;
-    (void)parts;
+    const int64_t halves = P * (G / HALF);
+    const making_t told = {key, to, halves, (halves + 1) / 2, parts, G, rows, mean, log_var};
     for (int64_t i = 0; i < P; i++)
         if (rows[i] < 0 || rows[i] >= V) return -1;
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
-    for (int64_t group = 0; group < (halves + 1) / 2; group++) {
-        float made[2 * HALF];
-        make_group(key, group, made);
-        for (int64_t half = 2 * group; half < 2 * group + 2 && half < halves; half++) {
-            const int64_t from = rows[half / wide] * G + half % wide * HALF;
-            for (int i = 0; i < HALF; i += VL)
-                STORE(to + half * HALF + i,
-                      LOAD(mean + from + i) + vexp(splat(0.5f) * LOAD(log_var + from + i)) *
-                                                  LOAD(made + half % 2 * HALF + i));
-        }
-    }
+    in_parts(parts, parts, draw_part, &told);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "block.h"
+#include "parts.h"
 #include "tiles.h"
 
 typedef struct {
@@ -115,19 +116,32 @@ static void mix_block(sizes_t n, packed_t at, int rows, const float *q, const fl
         out[i] = mix(n, q + (size_t)i * n.N, kept + (size_t)i * W, at.k);
 }
 
+/* A pass over K rows. */
+typedef struct {
+    sizes_t n;
+    packed_t at;
+    int K, parts, keep;
+    const float *q, *s, *dout;
+    float *kept, *out, *dq, *scratch; /* the last: [parts, qmix_scratch_size] */
+} pass_t;
+
+static void forward_part(const void *told, int part) {
+    const pass_t *p = told;
+    const sizes_t n = p->n;
+    int first, last;
+    rows_of(p->K, part, p->parts, &first, &last);
+    for (int row = first; row < last; row += BLOCK)
+        mix_block(n, p->at, smaller(BLOCK, last - row), p->q + (size_t)row * n.N,
+                  p->s + (size_t)row * n.S, n.S,
+                  p->kept + (size_t)(p->keep ? row : part * BLOCK) * kept_width(n), p->out + row);
+}
+
 /* q [K,N], s [K,S] -> out [K]; kept [K, kept_size] where `keep`, else [parts * BLOCK, kept_size]. */
 void qmix_forward(int K, int N, int S, int E, int D, int parts, int keep, const float *q,
                   const float *s, const float *packed, float *out, float *kept) {
     const sizes_t n = {N, S, E, D};
-    const packed_t at = places(n, packed);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static, 1)
-    for (int part = 0; part < parts; part++) {
-        int first, last;
-        rows_of(K, part, parts, &first, &last);
-        for (int row = first; row < last; row += BLOCK)
-            mix_block(n, at, smaller(BLOCK, last - row), q + (size_t)row * N, s + (size_t)row * S,
-                      S, kept + (size_t)(keep ? row : part * BLOCK) * kept_width(n), out + row);
-    }
+    const pass_t told = {n, places(n, packed), K, parts, keep, q, s, NULL, kept, out, NULL, NULL};
+    in_parts(parts, parts, forward_part, &told);
 }
 
 /* Gradients of one row: d = those of the first layers' sums (h1, h2, b, v), w1 and w2; dq. */
@@ -225,27 +239,29 @@ static void gather_sums(sizes_t n, int parts, size_t each, float *scratch, float
     dw[13][0] = at.k[n.D];
 }
 
+static void backward_part(const void *told, int part) {
+    const pass_t *p = told;
+    const sizes_t n = p->n;
+    const sums_t sum = sum_places(n, p->scratch + part * qmix_scratch_size(n.N, n.S, n.E, n.D, 1));
+    memset(sum.first, 0, sizeof(float) * sum_size(n));
+    int first, last;
+    rows_of(p->K, part, p->parts, &first, &last);
+    for (int row = first; row < last; row += BLOCK) {
+        const int rows = smaller(BLOCK, last - row);
+        copy_rows(rows, n.S, padded(n.S), p->s + (size_t)row * n.S, sum.s);
+        unmix_block(n, p->at, rows, p->dout + row, p->q + (size_t)row * n.N,
+                    p->kept + (size_t)row * kept_width(n), p->dq + (size_t)row * n.N, sum);
+    }
+}
+
 /* dout [K] -> dq [K,N]; `dw` receives the gradients of the 14 weights in qmix_pack's order. */
 void qmix_backward(int K, int N, int S, int E, int D, int parts, const float *dout, const float *q,
-                   const float *s, const float *packed, const float *kept, float *dq,
-                   float *const *dw, float *scratch) {
+                   const float *s, const float *packed, float *kept, float *dq, float *const *dw,
+                   float *scratch) {
     const sizes_t n = {N, S, E, D};
-    const packed_t at = places(n, packed);
-    const size_t each = qmix_scratch_size(N, S, E, D, 1);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static, 1)
-    for (int part = 0; part < parts; part++) {
-        const sums_t sum = sum_places(n, scratch + part * each);
-        memset(sum.first, 0, sizeof(float) * sum_size(n));
-        int first, last;
-        rows_of(K, part, parts, &first, &last);
-        for (int row = first; row < last; row += BLOCK) {
-            const int rows = smaller(BLOCK, last - row);
-            copy_rows(rows, S, padded(S), s + (size_t)row * S, sum.s);
-            unmix_block(n, at, rows, dout + row, q + (size_t)row * N,
-                        kept + (size_t)row * kept_width(n), dq + (size_t)row * N, sum);
-        }
-    }
-    gather_sums(n, parts, each, scratch, dw);
+    const pass_t told = {n, places(n, packed), K, parts, 1, q, s, dout, kept, NULL, dq, scratch};
+    in_parts(parts, parts, backward_part, &told);
+    gather_sums(n, parts, qmix_scratch_size(N, S, E, D, 1), scratch, dw);
 }
 
 /* ---- the loss of temporal differences ------------------------------------------------------- */
@@ -395,20 +411,31 @@ void qmix_td_end(const td_t *of, int parts, float *const *dw) {
     for (int i = 0; i < 4; i++) of->means[i] /= (double)of->counted;
 }
 
+typedef struct {
+    const td_t *of;
+    int K, parts;
+    const float *q;
+    float *dq;
+} td_pass_t;
+
+static void td_part(const void *told, int part) {
+    const td_pass_t *p = told;
+    const td_t *of = p->of;
+    const size_t wide = (size_t)of->N * of->A;
+    batch_t batch = {0};
+    int first, last;
+    rows_of(p->K, part, p->parts, &first, &last);
+    for (int k = first; k < last; k++)
+        add_transition(of, part, &batch, k, p->q + of->now[k] * wide, p->q + of->next[k] * wide,
+                       p->dq + of->now[k] * wide);
+    if (batch.count) td_batch(of, part, &batch);
+}
+
 /* All transitions of online values q [P,N,A] -> dq [P,N,A], the gradient of the mean of (Q - y)². */
 void qmix_td(const td_t *of, int P, int K, int parts, const float *q, float *dq) {
-    const size_t wide = (size_t)of->N * of->A;
-    memset(dq, 0, sizeof(float) * P * wide);
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static, 1)
-    for (int part = 0; part < parts; part++) {
-        batch_t batch = {0};
-        int first, last;
-        rows_of(K, part, parts, &first, &last);
-        for (int k = first; k < last; k++)
-            add_transition(of, part, &batch, k, q + of->now[k] * wide, q + of->next[k] * wide,
-                           dq + of->now[k] * wide);
-        if (batch.count) td_batch(of, part, &batch);
-    }
+    const td_pass_t told = {of, K, parts, q, dq};
+    memset(dq, 0, sizeof(float) * P * of->N * of->A);
+    in_parts(parts, parts, td_part, &told);
 }
 
 /* As a loss of a recurrent network's outputs: see gru_fit. Rows are slots x agents, so that a block

@@ -1,6 +1,7 @@
 /* One step of rows of several members, each with its own weights (as in stacked.h). Rows are sorted
  * by member here; a member's weights are read once per BLOCK rows, in the order in which they lie, so
  * that reading them is a stream. */
+#include "parts.h"
 #include "stacked.h"
 
 int stacked_lanes(void) { return VL; }
@@ -37,6 +38,34 @@ void stacked_pack(int64_t I, int64_t H, int64_t A, const float *const *from, flo
     }
 }
 
+/* One step of sorted rows, block by block: `blocks` holds a member, its first place in `order` and
+ * the end of each. */
+typedef struct {
+    int I, H, A;
+    int64_t size;
+    const int *order, *blocks;
+    const float *inputs, *before, *weights;
+    float *outputs, *after;
+} step_t;
+
+static void step_block(const void *told, int block) {
+    const step_t *s = told;
+    const int I = s->I, H = s->H;
+    float features[BLOCK * MAX_HIDDEN] __attribute__((aligned(64)));
+    const int *span = s->blocks + 3 * block, rows = span[2] - span[1];
+    Rows b;
+    for (int i = 0; i < rows; i++) {
+        const size_t row = s->order[span[1] + i];
+        b.input[i] = s->inputs + row * I;
+        b.before[i] = s->before + row * H;
+        b.features[i] = features + (size_t)i * H;
+        b.after[i] = s->after + row * H;
+        b.output[i] = s->outputs + row * s->A;
+    }
+    const float *w = input_block(rows, I, H, s->weights + span[0] * s->size, &b);
+    hidden_block(rows, H, s->A, w, &b);
+}
+
 /* inputs [R,I], members [R] (NULL: all rows are for the first), before [R,H], weights [K][size] ->
  * outputs [R,A], after [R,H]. Returns 0; -1 when a member does not exist; -2 without memory. */
 int stacked_step(int R, int K, int I, int H, int A, int64_t size, int threads,
@@ -68,23 +97,8 @@ int stacked_step(int R, int K, int I, int H, int A, int64_t size, int threads,
         first += rows;
     }
     for (int row = 0; row < R; row++) order[ends[members ? members[row] : 0]++] = row;
-    (void)threads;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
-    for (int block = 0; block < n_blocks; block++) {
-        float features[BLOCK * MAX_HIDDEN] __attribute__((aligned(64)));
-        const int *span = blocks + 3 * block, rows = span[2] - span[1];
-        Rows b;
-        for (int i = 0; i < rows; i++) {
-            const size_t row = order[span[1] + i];
-            b.input[i] = inputs + row * I;
-            b.before[i] = before + row * H;
-            b.features[i] = features + (size_t)i * H;
-            b.after[i] = after + row * H;
-            b.output[i] = outputs + row * A;
-        }
-        const float *w = input_block(rows, I, H, weights + span[0] * size, &b);
-        hidden_block(rows, H, A, w, &b);
-    }
+    const step_t told = {I, H, A, size, order, blocks, inputs, before, weights, outputs, after};
+    in_parts(threads, n_blocks, step_block, &told);
     free(order);
     return 0;
 }

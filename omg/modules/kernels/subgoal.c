@@ -10,6 +10,7 @@
  * row's values do not depend on the rows beside it. */
 #include <stdint.h>
 
+#include "parts.h"
 #include "tiles.h"
 
 #define ROWS_AT_ONCE 96 /* of a block of the training */
@@ -82,29 +83,41 @@ static void gaussian_rows(int rows, int G, const float *both, const float *noise
         }
 }
 
+typedef struct {
+    sizes_t n;
+    packed_t at;
+    int64_t P;
+    const float *own, *condition, *noise;
+    float *kept, *mean, *log_var, *drawn;
+} forward_t;
+
+static void forward_block(const void *told, int block) {
+    const forward_t *f = told;
+    const sizes_t n = f->n;
+    const packed_t at = f->at;
+    const int W = kept_width(n), EC = n.E + n.C, G = n.G;
+    const int64_t first = (int64_t)block * BLOCK;
+    const int rows = (int)(f->P - first < BLOCK ? f->P - first : BLOCK);
+    float both[BLOCK * 2 * G] __attribute__((aligned(64)));
+    float *to = f->kept + first * W;
+    layer(rows, n.O, n.E, at.w[0], at.bias[0], f->own + first * n.O, n.O, to, W, 1);
+    for (int row = 0; row < rows; row++)
+        memcpy(to + (size_t)row * W + n.E, f->condition + (first + row) * n.C,
+               sizeof(float) * n.C);
+    layer(rows, EC, n.H, at.w[1], at.bias[1], to, W, to + EC, W, 1);
+    layer(rows, n.H, 2 * G, at.w[2], at.bias[2], to + EC, W, both, 2 * G, 0);
+    gaussian_rows(rows, G, both, f->noise ? f->noise + first * G : NULL, f->mean + first * G,
+                  f->log_var + first * G, f->drawn + first * G);
+}
+
 /* own [P,O], condition [P,C], noise [P,G] or NULL -> kept [P, E+C+H], mean, log_var, drawn [P,G]. */
-void subgoal_forward(int64_t P, int O, int E, int C, int H, int G, int parts, const float *own,
+void subgoal_forward(int64_t P, int O, int E, int C, int H, int G, int threads, const float *own,
                      const float *condition, const float *noise, const float *packed, float *kept,
                      float *mean, float *log_var, float *drawn) {
     const sizes_t n = {O, E, C, H, G};
-    const packed_t at = places(n, packed);
-    const int W = kept_width(n);
-    const int64_t blocks = (P + BLOCK - 1) / BLOCK;
-    (void)parts;
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
-    for (int64_t block = 0; block < blocks; block++) {
-        const int64_t first = block * BLOCK;
-        const int rows = (int)(P - first < BLOCK ? P - first : BLOCK);
-        float both[BLOCK * 2 * G] __attribute__((aligned(64)));
-        float *to = kept + first * W;
-        layer(rows, O, E, at.w[0], at.bias[0], own + first * O, O, to, W, 1);
-        for (int row = 0; row < rows; row++)
-            memcpy(to + (size_t)row * W + E, condition + (first + row) * C, sizeof(float) * C);
-        layer(rows, E + C, H, at.w[1], at.bias[1], to, W, to + E + C, W, 1);
-        layer(rows, H, 2 * G, at.w[2], at.bias[2], to + E + C, W, both, 2 * G, 0);
-        gaussian_rows(rows, G, both, noise ? noise + first * G : NULL, mean + first * G,
-                      log_var + first * G, drawn + first * G);
-    }
+    const forward_t told = {n,    places(n, packed), P,       own,  condition, noise,
+                            kept, mean,              log_var, drawn};
+    in_parts(threads, (int)((P + BLOCK - 1) / BLOCK), forward_block, &told);
 }
 
 /* ---- the prior's encoder: two layers of H with ReLU, then mean and log-variance ---------------- */
@@ -123,23 +136,32 @@ void subgoal_pack_prior(int S, int H, int G, const float *const *weights, float 
     }
 }
 
+typedef struct {
+    int64_t P;
+    int S, H, G;
+    const float *states, *packed;
+    float *mean, *log_var;
+} prior_t;
+
+static void prior_block(const void *told, int block) {
+    const prior_t *p = told;
+    const int S = p->S, H = p->H, G = p->G;
+    const float *w0 = p->packed, *w1 = w0 + (size_t)(S + 1) * H, *w2 = w1 + (size_t)(H + 1) * H;
+    const int64_t first = (int64_t)block * BLOCK;
+    const int rows = (int)(p->P - first < BLOCK ? p->P - first : BLOCK);
+    float a[BLOCK * H] __attribute__((aligned(64))), b[BLOCK * H] __attribute__((aligned(64)));
+    float both[BLOCK * 2 * G] __attribute__((aligned(64)));
+    layer(rows, S, H, w0, w0 + (size_t)S * H, p->states + first * S, S, a, H, 1);
+    layer(rows, H, H, w1, w1 + (size_t)H * H, a, H, b, H, 1);
+    layer(rows, H, 2 * G, w2, w2 + (size_t)H * 2 * G, b, H, both, 2 * G, 0);
+    gaussian_rows(rows, G, both, NULL, p->mean + first * G, p->log_var + first * G, NULL);
+}
+
 /* states [P,S] -> mean, log_var [P,G]. */
-void subgoal_prior(int64_t P, int S, int H, int G, int parts, const float *states,
+void subgoal_prior(int64_t P, int S, int H, int G, int threads, const float *states,
                    const float *packed, float *mean, float *log_var) {
-    const float *w1 = packed + (size_t)(S + 1) * H, *w2 = w1 + (size_t)(H + 1) * H;
-    const int64_t blocks = (P + BLOCK - 1) / BLOCK;
-    (void)parts;
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static)
-    for (int64_t block = 0; block < blocks; block++) {
-        const int64_t first = block * BLOCK;
-        const int rows = (int)(P - first < BLOCK ? P - first : BLOCK);
-        float a[BLOCK * H] __attribute__((aligned(64))), b[BLOCK * H] __attribute__((aligned(64)));
-        float both[BLOCK * 2 * G] __attribute__((aligned(64)));
-        layer(rows, S, H, packed, packed + (size_t)S * H, states + first * S, S, a, H, 1);
-        layer(rows, H, H, w1, w1 + (size_t)H * H, a, H, b, H, 1);
-        layer(rows, H, 2 * G, w2, w2 + (size_t)H * 2 * G, b, H, both, 2 * G, 0);
-        gaussian_rows(rows, G, both, NULL, mean + first * G, log_var + first * G, NULL);
-    }
+    const prior_t told = {P, S, H, G, states, packed, mean, log_var};
+    in_parts(threads, (int)((P + BLOCK - 1) / BLOCK), prior_block, &told);
 }
 
 /* ---- training ------------------------------------------------------------------------------- */
@@ -286,27 +308,39 @@ static void fit_block(sizes_t n, packed_t w, const fit_t *of, const int64_t *now
     }
 }
 
+typedef struct {
+    const fit_t *of;
+    packed_t w;
+    int parts;
+    float *scratch;
+} fit_parts_t;
+
+static void fit_part(const void *told, int part) {
+    const fit_parts_t *f = told;
+    const fit_t *of = f->of;
+    const sizes_t n = {of->O, of->E, of->C, of->H, of->G};
+    const int64_t blocks = (of->K + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
+    float *own = f->scratch + part * work_size(n);
+    double *terms = of->terms + 2 * part;
+    terms[0] = terms[1] = 0.0;
+    memset(own, 0, sizeof(float) * sum_size(n));
+    for (int64_t i = blocks * part / f->parts; i < blocks * (part + 1) / f->parts; i++) {
+        const int first = (int)i * ROWS_AT_ONCE, rows = smaller(ROWS_AT_ONCE, of->K - first);
+        fit_block(n, f->w, of, of->now + first, of->chosen + first, rows, work_places(n, own),
+                  terms);
+    }
+}
+
 /* The gradients of all weights and of the condition, which must be zeros before. -1: a row is none
  * of the P, or none of the V of the prior. */
 int subgoal_fit(const fit_t *of, int64_t P, int64_t V, int parts, const float *packed,
                 float *const *grads, float *scratch) {
     const sizes_t n = {of->O, of->E, of->C, of->H, of->G};
-    const packed_t w = places(n, packed);
+    const fit_parts_t told = {of, places(n, packed), parts, scratch};
     const size_t each = work_size(n);
-    const int blocks = (of->K + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
     for (int k = 0; k < of->K; k++)
         if (of->now[k] < 0 || of->now[k] >= P || of->chosen[k] < 0 || of->chosen[k] >= V) return -1;
-#pragma omp parallel for num_threads(parts) if (parts > 1) schedule(static, 1)
-    for (int part = 0; part < parts; part++) {
-        work_t at = work_places(n, scratch + part * each);
-        double *terms = of->terms + 2 * part;
-        terms[0] = terms[1] = 0.0;
-        memset(scratch + part * each, 0, sizeof(float) * sum_size(n));
-        for (int block = blocks * part / parts; block < blocks * (part + 1) / parts; block++) {
-            const int first = block * ROWS_AT_ONCE, rows = smaller(ROWS_AT_ONCE, of->K - first);
-            fit_block(n, w, of, of->now + first, of->chosen + first, rows, at, terms);
-        }
-    }
+    in_parts(parts, parts, fit_part, &told);
     for (int part = 1; part < parts; part++) {
         for (size_t i = 0; i < sum_size(n); i++) scratch[i] += scratch[part * each + i];
         for (int i = 0; i < 2; i++) of->terms[i] += of->terms[2 * part + i];
