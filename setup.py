@@ -51,7 +51,10 @@ class BuildWithKernels(build_py):
                 flags = compiled.flags_of(source)
                 prebuilt.build(found, ROOT / source, flags, place, levels())
             except (OSError, subprocess.CalledProcessError) as error:
-                print(f"warning: no library of {source.name} for this wheel: {error}")
+                raise SystemExit(
+                    f"{found} cannot compile {source} for this wheel: {error}. Set OMG_PREBUILT=0 "
+                    "for a wheel without libraries, which are then compiled on first use."
+                ) from error
 
 
 class PlatformWheel(bdist_wheel):

@@ -148,7 +148,7 @@ def test_rows_that_are_no_contiguous_block_are_read_rightly():
 
 
 @needs_compiler
-@pytest.mark.parametrize("change", ["inputs", "members", "carry", "dtype"])
+@pytest.mark.parametrize("change", ["inputs", "members", "carry", "dtype", "double"])
 def test_rows_of_other_shapes_never_reach_the_kernel(change):
     stack = StackedAgents.from_networks(new_networks(2, hidden_dim=BY_KERNEL))
     inputs, carry = random_rows(stack, 6)
@@ -158,6 +158,7 @@ def test_rows_of_other_shapes_never_reach_the_kernel(change):
         "members": (inputs, members[:5], carry),
         "carry": (inputs, members, carry[:5]),
         "dtype": (inputs, members.to(torch.int32), carry),
+        "double": (inputs, members, carry.double()),
     }
     with pytest.raises(ValueError, match="do not fit"):
         stack.step_rows(*wrong[change])

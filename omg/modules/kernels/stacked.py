@@ -104,6 +104,7 @@ class StackedKernel:
             or (members is not None and members.shape != (rows,))
             or (members is not None and members.dtype != torch.int64)
             or carry.shape != (rows, hidden)
+            or not plain(packed, inputs, carry)
         ):
             raise ValueError("inputs, members and carry do not fit the stacked weights")
         outputs, after = inputs.new_empty(rows, n_actions), inputs.new_empty(rows, hidden)
