@@ -1,13 +1,10 @@
 /* The pool of threads for the parts of a call (parts.h). Helpers take parts, and so does the caller,
  * who also takes those that no helper has begun: a helper whose core is busy with something else
  * costs nothing, and nobody waits for it to wake up. Who waits spins for a short while, then sleeps.
- * Helpers keep off the caller's core, on which some systems wake them although another is free.
  *
  * A call from a second thread meanwhile, and one in a forked child whose parent was in the middle of
  * another, computes its parts alone. */
-#define _GNU_SOURCE
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -26,8 +23,7 @@ static struct {
     _Atomic(part_t) run;
     _Atomic(const void *) told;
     atomic_int finished, asleep, waiting;
-    pthread_t threads[MOST_HELPERS];
-    int helpers, core; /* how many there are, and the core they keep off; -1: none */
+    int helpers; /* how many there are */
     pid_t process;
 } pool = {.caller = PTHREAD_MUTEX_INITIALIZER,
           .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -97,28 +93,14 @@ static void have_helpers(int needed) {
     sigset_t all, before;
     sigfillset(&all);
     while (pool.helpers < needed) {
-        pthread_t *thread = pool.threads + pool.helpers;
+        pthread_t thread;
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        const int failed = pthread_create(thread, NULL, help, (void *)(intptr_t)(pool.helpers + 1));
+        const int failed = pthread_create(&thread, NULL, help, (void *)(intptr_t)(pool.helpers + 1));
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         if (failed) return;
-        pthread_detach(*thread);
-        pool.helpers++, pool.core = -1;
+        pthread_detach(thread);
+        pool.helpers++;
     }
-}
-
-/* All cores that the caller may use but the one it is on are the helpers'. */
-static void keep_off_the_callers_core(void) {
-#ifdef __linux__
-    const int core = sched_getcpu();
-    cpu_set_t others;
-    if (core < 0 || core == pool.core || sched_getaffinity(0, sizeof(others), &others)) return;
-    CPU_CLR(core, &others);
-    if (!CPU_COUNT(&others)) return;
-    for (int i = 0; i < pool.helpers; i++)
-        pthread_setaffinity_np(pool.threads[i], sizeof(others), &others);
-    pool.core = core;
-#endif
 }
 
 static void wait_for_all(int parts) {
@@ -140,7 +122,6 @@ void in_parts(int threads, int parts, part_t run, const void *told) {
     int needed = (threads < parts ? threads : parts) - 1;
     if (needed > MOST_HELPERS) needed = MOST_HELPERS;
     have_helpers(needed);
-    keep_off_the_callers_core();
     atomic_store(&pool.finished, 0);
     atomic_store(&pool.run, run);
     atomic_store(&pool.told, told);
