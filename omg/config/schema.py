@@ -17,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationError,
     model_validator,
 )
 
@@ -76,6 +77,26 @@ def _freeze(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 Keywords = Annotated[Mapping[str, Any], AfterValidator(_freeze)]
+
+
+class RewardWeights(BaseModel):
+    """What an agent learns from, made of what the game pays: `reward_weights`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    own: Real = 1.0  # of the agent's own rewards
+    others: Real = 0.0  # of the mean reward of the others of its role
+    power: Annotated[Real, Field(ge=0)] = 1.0  # a reward r counts as |r|^power, with its sign
+    actions: dict[Steps, Real] = {}  # added whenever the agent takes that action
+
+
+def _reward_weights(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        RewardWeights.model_validate(value)
+    except ValidationError as error:
+        known = "own, others, power (0 or more) and actions ({number: reward}), each a number"
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise ValueError(f"{known}; '{where}' does not fit") from error
+    return value
 
 
 def _word_to_bool(value: Any) -> Any:
@@ -207,6 +228,7 @@ class EnvSection(Section):
     env_args: Keywords
     common_reward: bool
     reward_scalarisation: Literal["sum", "mean"]
+    reward_weights: Annotated[Keywords, AfterValidator(_reward_weights)]
 
 
 class RolloutSection(Section):

@@ -23,7 +23,7 @@ from omg.evaluation.curves import draw_curves, on_common_steps
 from omg.evaluation.statistics import Interval, Matrix, mean_interval
 from omg.experiment.series import Curve, curves_of, read_records
 from omg.opponents.scripts import random_action
-from omg.runners.rollout import team_reward
+from omg.runners.rewards import team_reward
 from omg.storage.files import new_file
 from omg.types import OmgError
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from omg.components.episodes import environment_scheme
 from omg.config.arguments import SacredWords
-from omg.config.schema import Config
+from omg.config.schema import Config, RewardWeights
 from omg.controllers import CONTROLLERS
 from omg.controllers.base import Controller
 from omg.experiment.provenance import source_commit
@@ -131,6 +131,23 @@ def check_common_reward(config: Config, spec: EnvSpec, mac: Controller) -> None:
         f"common_reward=true adds up the rewards of {' and '.join(roles)}, who are opponents in "
         f"{spec.name}. {remedy}."
     )
+
+
+def check_reward_weights(config: Config, spec: EnvSpec) -> None:
+    """Refuse weights that change nothing, and actions that the game does not have."""
+    weights = RewardWeights.model_validate(config.reward_weights)
+    if weights.others and (config.common_reward or spec.shared_reward):
+        why = "a team's reward counts everybody's"
+        remedy = "Set common_reward=false (iql, ippo)"
+        if spec.shared_reward:
+            why, remedy = f"all agents of {spec.name} get the same", "Leave it out"
+        raise OmgError(f"reward_weights.others={weights.others:g} has no effect: {why}. {remedy}.")
+    for action in weights.actions:
+        if action >= spec.n_actions:
+            raise OmgError(
+                f"reward_weights.actions has {action}, and {spec.name} has the actions 0 to "
+                f"{spec.n_actions - 1}. Choose among them."
+            )
 
 
 def machine_memory() -> int:

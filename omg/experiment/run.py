@@ -18,7 +18,12 @@ from omg.config.schema import Config
 from omg.controllers import Controller
 from omg.envs import BatchedEnv, make_batched
 from omg.envs.registry import environment_versions
-from omg.experiment.checks import check_common_reward, check_memory, sanity_check
+from omg.experiment.checks import (
+    check_common_reward,
+    check_memory,
+    check_reward_weights,
+    sanity_check,
+)
 from omg.experiment.learning import EffectiveNumbers, Learning
 from omg.experiment.output import MetricLogger, RunConsole, readable_metrics
 from omg.experiment.provenance import record_session
@@ -114,6 +119,7 @@ class Run:
         mac = make_controller(config, spec, device)
         if not config.evaluate:
             check_common_reward(config, spec, mac)
+            check_reward_weights(config, spec)
         learner = build_learner(config, spec=spec, mac=mac, device=device)
         scheme = episode_scheme(config, spec, mac)
         numbers = EffectiveNumbers.of(

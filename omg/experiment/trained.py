@@ -129,6 +129,8 @@ def model_meta(config: Config, spec: EnvSpec, mac: Controller) -> dict[str, Any]
         "policy": mac.describe(),
         "players": mac.players(),
     }
+    if config.reward_weights:
+        meta["reward_weights"] = config.as_dict()["reward_weights"]
     if spec.roles:
         meta["seat_roles"] = list(spec.roles)
     if config.critic:  # what its weights depend on; compared when training goes on with them

@@ -18,6 +18,7 @@ from omg.envs.workers import WorkerVectorEnv
 from omg.learners import LEARNERS, Learner
 from omg.opponents.lineups import LineUp
 from omg.registry import Registry
+from omg.runners.rewards import reweighting_of
 from omg.runners.rollout import Rollout
 from omg.types import EnvSpec, OmgError
 
@@ -160,6 +161,7 @@ def make_rollout(
         device=device,
         common_reward=common,
         reward_scalarisation=config.reward_scalarisation,
+        reweighting=reweighting_of(config.reward_weights, env.spec),
         gamma=config.gamma,
         greedy=greedy,
         **more,

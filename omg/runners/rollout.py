@@ -4,7 +4,7 @@ fixed number of episodes on copies of their own."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ from omg.components.trajectories import SEAT
 from omg.controllers.base import Controller
 from omg.envs.contract import BatchedEnv
 from omg.policies.inputs import Carry, StepView
+from omg.runners.rewards import Reweighting, team_reward
 from omg.types import (
     BoolArray,
     EnvSpec,
@@ -96,18 +97,6 @@ class Finished:
         return Finished(self.episodes[rows], self.stats.take(rows))
 
 
-def team_reward(
-    reward_BN: FloatArray, *, shared: bool, how: str, seats: Sequence[int] | None = None
-) -> FloatArray:
-    """One reward per copy [B] from the agents' rewards, or from those in some seats."""
-    if shared:
-        return reward_BN[:, 0]
-    if seats is not None and len(seats) < reward_BN.shape[1]:
-        reward_BN = reward_BN[:, list(seats)]
-    reduced: FloatArray = reward_BN.mean(1) if how == "mean" else reward_BN.sum(1)
-    return reduced
-
-
 def check_finite(view: Observation | TimeStep, spec: EnvSpec) -> None:
     """Stop before anything is learned from NaN or infinity."""
     parts: dict[str, FloatArray] = {"observation": view.obs, "state": view.state}
@@ -163,12 +152,14 @@ class Rollout:
         device: torch.device,
         common_reward: bool,
         reward_scalarisation: str,
+        reweighting: Reweighting | None = None,
         gamma: float = 1.0,
         greedy: bool = False,
     ) -> None:
         self.env, self.mac, self.greedy = env, mac, greedy
         self._seeds, self._stream, self._device = seeds, stream, device
         self._common_reward, self._how = common_reward, reward_scalarisation
+        self._reweighting = reweighting
         self.scheme = scheme
         self._staging = EpisodeStaging(
             scheme, n_copies=env.n_copies, episode_limit=env.spec.episode_limit
@@ -241,14 +232,16 @@ class Rollout:
         )
         actions = acted.actions.numpy()
         step = self._read(self.env.step(actions))
-        team = self._team_reward(step.reward)
+        learned = step.reward
+        if self._reweighting is not None:
+            learned = self._reweighting(step.reward, actions, present(view))
         self._staging.write(
             {
                 "state": view.state,
                 "obs": view.obs,
                 "actions": actions,
                 "avail_actions": view.avail,
-                "reward": team[:, None] if self._common_reward else step.reward,
+                "reward": self._team_reward(learned)[:, None] if self._common_reward else learned,
                 "terminated": step.terminated,
                 **({ALIVE: present(view)} if spec.leavers else {}),
                 **({REACHED: self._reached(step)} if spec.goals else {}),

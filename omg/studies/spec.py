@@ -42,6 +42,7 @@ class OpponentRuns(Section):
     config: Name
     name: str = ""  # begins the folders' names; empty: the configuration's
     seeds: Seeds
+    split: Side = "train"  # the side of all seeds that the next two do not name
     heldout_seeds: Annotated[tuple[Steps, ...], _empty(tuple)] = ()
     validation_seeds: Annotated[tuple[Steps, ...], _empty(tuple)] = ()
     steps: Annotated[tuple[Literal["early", "middle", "final"], ...], Field(min_length=1)] = (
@@ -60,7 +61,7 @@ class OpponentRuns(Section):
         """The side of the pool that a seed's checkpoints join."""
         if seed in self.heldout_seeds:
             return "heldout"
-        return "validation" if seed in self.validation_seeds else "train"
+        return "validation" if seed in self.validation_seeds else self.split
 
     @model_validator(mode="after")
     def _consistent(self) -> OpponentRuns:

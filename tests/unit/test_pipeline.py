@@ -205,6 +205,12 @@ def test_seeds_and_scripts_join_the_three_sides_of_the_pool(tmp_path: Path) -> N
         "random": "heldout",
         "centre": "validation",
     }
+    study["opponents"]["runs"][0] |= {"split": "heldout", "heldout_seeds": []}
+    pool = next(step for step in plan_of(study, tmp_path).steps if step.key == "pool")
+    assert [(entry["runs"], entry["split"]) for entry in pool.settings["members"][:2]] == [
+        (["opponents/iql-s1"], "validation"),
+        (["opponents/iql-s2"], "heldout"),
+    ]
     for path, value, expected in (
         ("opponents.runs.0.validation_seeds", [2], "seed 2 is in heldout_seeds and in validation"),
         ("opponents.runs.0.validation_seeds", [9], "validation_seeds has 9"),

@@ -24,7 +24,8 @@ from omg.opponents.building import agent_lineup, pool_lineup
 from omg.opponents.lineups import LineUp, OneLearns, RoleLearns
 from omg.opponents.pool import OpponentPool
 from omg.runners.assembly import make_controller
-from omg.runners.rollout import Finished, Rollout, team_reward
+from omg.runners.rewards import team_reward
+from omg.runners.rollout import Finished, Rollout
 from omg.storage.files import load_tensors
 from omg.types import OmgError, RunFailedError
 

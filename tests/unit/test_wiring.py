@@ -38,7 +38,8 @@ from omg.modules.device import choose_device
 from omg.modules.kernels.optimiser import FastAdam, FastRMSprop
 from omg.policies.inputs import StepView
 from omg.runners import Runner, runner_of
-from omg.runners.rollout import Rollout, play_episodes, team_reward
+from omg.runners.rewards import team_reward
+from omg.runners.rollout import Rollout, play_episodes
 from omg.storage.files import RunFolder, load_tensors
 from omg.types import OmgError
 

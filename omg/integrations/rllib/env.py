@@ -18,7 +18,7 @@ from omg.envs.registry import environment_class, make_batched
 from omg.integrations.rllib.layout import History, Layout
 from omg.integrations.rllib.settings import trusted_here
 from omg.registry import trust
-from omg.runners.rollout import team_reward
+from omg.runners.rewards import team_reward
 from omg.types import (
     BoolArray,
     EnvSpec,

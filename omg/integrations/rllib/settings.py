@@ -159,6 +159,11 @@ def check_host(settings: Settings, host: str) -> None:
             f"q_lambda={config.q_lambda} is a setting of our Q-learning. RLlib's DQN has n_step: "
             "set q_lambda=0."
         )
+    if config.reward_weights:
+        raise OmgError(
+            "reward_weights change what our own learners learn from; RLlib has its own rewards. "
+            "Leave them out, and train such players with omg train."
+        )
     if config.common_reward and spec.leavers:
         raise OmgError(
             f"Players leave {spec.name} one by one, and RLlib ends their returns with that. Set "
