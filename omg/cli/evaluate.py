@@ -28,7 +28,10 @@ PERMUTE = typer.Option(
     False, "--permute", help="play again with what was inferred in other episodes (permuted_*)"
 )
 SAMPLE = typer.Option(
-    False, "--sample", help="agents explore or sample as in training; without it they are greedy"
+    False, "--sample", help="agents explore or sample as in training; without it: as tested there"
+)
+GREEDY = typer.Option(
+    False, "--greedy", help="agents take their best action; without it policies (PPO, COMA) sample"
 )
 REPLAYS = 3
 JOBS = typer.Option(1, min=0, help="agents that play at a time; 0: one per core")
@@ -46,6 +49,7 @@ def evaluate(
     seed: int = SEED,
     permute: bool = PERMUTE,
     sample: bool = SAMPLE,
+    greedy: bool = GREEDY,
     out: str = typer.Option("", help="folder of the results; empty: <run>/evaluation"),
     replays: int | None = typer.Option(
         None, help=f"native games: episodes written with what was inferred ({REPLAYS} with a pool)"
@@ -71,6 +75,7 @@ def evaluate(
             seed=seed,
             permute=permute,
             sample=sample,
+            greedy=greedy,
             out=place,
             replays=replays,
             on_cell=on_cell,
@@ -102,6 +107,7 @@ def crossplay(
     seed: int = SEED,
     permute: bool = PERMUTE,
     sample: bool = SAMPLE,
+    greedy: bool = GREEDY,
     metric: str = typer.Option("own_return", help="what is printed and drawn; all are written"),
     baseline: str = typer.Option("", help="method the others are compared to; empty: the first"),
     out: Path = typer.Option(Path("crossplay"), help="folder of the results"),
@@ -124,6 +130,7 @@ def crossplay(
             seed=seed,
             permute=permute,
             sample=sample,
+            greedy=greedy,
             metric=metric,
             baseline=baseline,
             out=out,
@@ -166,7 +173,7 @@ def progress() -> Iterator[Callable[[Cell, int], None]]:
 
 
 def _print_own_game(game: OwnGame) -> None:
-    from omg.evaluation.words import spoken
+    from omg.evaluation.words import ACTED, spoken
 
     rows = [
         (spoken(name), f"{value.mean:.3f}", f"{value.error:.3f}", f"{value.std:.3f}")
@@ -174,7 +181,7 @@ def _print_own_game(game: OwnGame) -> None:
     ]
     weights = Path(game.run, "models", game.model)
     say(f"{weights}, trained for {game.env_steps:,} steps")
-    title = f"{game.env}, {game.episodes} episodes"
+    title = f"{game.env}, {game.episodes} episodes, {ACTED[game.greedy]}"
     show("metric", "mean", "± (error)", "deviation of episodes", rows=rows, title=title)
     if game.others:
         say(f"The others are those it was trained with: {', '.join(game.others)}.")
@@ -188,7 +195,7 @@ def _number(value: float | None) -> str:
 
 
 def _print_cells(table: Crossplay) -> None:
-    from omg.evaluation.words import SIDES, spoken
+    from omg.evaluation.words import ACTED, SIDES, spoken
 
     agent, *_ = table.agents
     metrics = table.metrics()
@@ -200,7 +207,8 @@ def _print_cells(table: Crossplay) -> None:
         numbers = [_number(cell.metrics.get(name)) for name in metrics]
         rows.append((cell.opponent, *kind, SIDES[cell.split], *numbers))
     weights = Path(agent.run, "models", agent.model)
-    title = f"{agent.id}: {weights}, trained for {agent.env_steps:,} steps"
+    acted = ACTED[table.acted_greedily(agent)]
+    title = f"{agent.id}: {weights}, trained for {agent.env_steps:,} steps, {acted}"
     columns = ("opponent", "algorithm", "skill", "side", *map(spoken, metrics))
     if left := show(*columns, rows=rows, title=title, least=5):
         say(f"{left} more columns show in a wider window; all are in crossplay.csv.")
@@ -208,7 +216,7 @@ def _print_cells(table: Crossplay) -> None:
 
 def _print_metrics(table: Crossplay) -> None:
     """Every metric of one agent, over its opponents."""
-    from omg.evaluation.words import SIDES, spoken
+    from omg.evaluation.words import LINEUPS, SIDES, explained, spoken
 
     rows = [
         [
@@ -219,6 +227,8 @@ def _print_metrics(table: Crossplay) -> None:
     ]
     columns = ("metric", "mean", "IQM", "side", "line-up", "opponents")
     show(*columns, rows=rows, title=f"{table.agents[0].method}, over opponents")
+    for words in (LINEUPS, *explained(table.metrics())):
+        say(words)
 
 
 def _print_summary(table: Crossplay, metric: str) -> None:
@@ -301,10 +311,12 @@ def _print_closing(table: Crossplay, replays: int) -> None:
 
 def _notes(table: Crossplay) -> list[str]:
     """What a reader of the tables should know."""
+    from omg.evaluation.crossplay_table import acting_words
     from omg.evaluation.words import FIXED, seed_notes
 
+    acted = acting_words(table)
     counts = [len(ids) for ids in table.methods().values()]
-    notes = seed_notes(counts)
+    notes = [*([acted] if len(table.agents) > 1 else []), *seed_notes(counts)]
     if max(counts) >= 3:
         notes.append(FIXED)
     if len({agent.gamma for agent in table.agents}) > 1:

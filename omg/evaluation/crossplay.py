@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 import torch
 
+from omg.config.schema import Config
 from omg.envs.registry import make_batched
 from omg.evaluation.agent_runs import (
     AgentRun,
@@ -56,8 +57,13 @@ class CrossplayPlan:
     finetune_episodes: int = 0
     seed: int = 0
     which: str = "last"
-    greedy: bool = True  # False: agents explore or sample as they did at the end of training
+    greedy: bool | None = None  # None: as each is tested in training (`test_greedy`); False: as it
+    # explored or sampled at the end of training
     permute: bool = False  # play every cell again, fed what is inferred in other episodes
+
+    def acts_greedily(self, config: Config) -> bool:
+        """Whether an agent takes its best action: as it plays, unless the plan says how."""
+        return config.test_greedy if self.greedy is None else self.greedy
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
@@ -248,7 +254,7 @@ def run_crossplay(
         finetune_episodes=plan.finetune_episodes,
         seed=plan.seed,
         greedy=plan.greedy,
-        agents=tuple(_described(agent_id, agent) for agent_id, agent in agents.items()),
+        agents=tuple(_described(agent_id, agent, plan) for agent_id, agent in agents.items()),
         opponents=tuple(
             Opponent(m.id, m.run, m.algorithm, m.seed, m.skill, m.split, m.env_steps)
             for m in opponents
@@ -291,7 +297,7 @@ def _check_measured(
         )
 
 
-def _described(agent_id: str, agent: AgentRun) -> Agent:
+def _described(agent_id: str, agent: AgentRun, plan: CrossplayPlan) -> Agent:
     config = agent.config
     return Agent(
         id=agent_id,
@@ -304,6 +310,7 @@ def _described(agent_id: str, agent: AgentRun) -> Agent:
         model=agent.model.name,
         gamma=config.gamma,
         prior_steps=prior_steps(agent),
+        greedy=plan.acts_greedily(config),
     )
 
 
@@ -333,6 +340,7 @@ def play_agent(
     with SeatedAgent(
         agent, pool, tasks[0].members, episodes=plan.episodes, seed=plan.seed, device=device
     ) as seated:
+        greedy = plan.acts_greedily(agent.config)
         finetuner = Finetuner(seated) if plan.finetune_episodes else None
         for task in tasks:
             lineup = seated.lineup(task.members, task.lineup)
@@ -340,13 +348,11 @@ def play_agent(
                 finetuner.train(
                     lineup, episodes=plan.finetune_episodes, stream=f"{task.stream}.finetune"
                 )
-            rollout = seated.rollout(lineup, stream=task.stream, greedy=plan.greedy)
+            rollout = seated.rollout(lineup, stream=task.stream, greedy=greedy)
             result = run_test(rollout, plan.episodes, round_number=0, env_steps=agent.env_steps)
             metrics = cell_metrics(result)
             if plan.permute and seated.mac.policy.feature_dim and len(result.lengths) > 1:
-                rollout = seated.rollout(
-                    lineup, stream=task.stream, greedy=plan.greedy, permute=True
-                )
+                rollout = seated.rollout(lineup, stream=task.stream, greedy=greedy, permute=True)
                 other = run_test(rollout, plan.episodes, round_number=0, env_steps=agent.env_steps)
                 metrics |= permuted_metrics(cell_metrics(other))
             yield Cell(

@@ -13,6 +13,7 @@ from pydantic import Field, FiniteFloat
 
 from omg.evaluation.metric_bounds import within
 from omg.evaluation.statistics import compare, mean_interval, performance_profile, summarise
+from omg.evaluation.words import ACTED
 from omg.runners.rollout import EpisodeStats
 from omg.types import EnvSpec
 
@@ -73,6 +74,7 @@ class Agent:
     model: str = ""  # the folder of its weights
     gamma: float | None = None
     prior_steps: int | None = None  # of the prior it began with; None: not known
+    greedy: bool | None = None  # how it acted; None: as the table says
 
     @property
     def total_steps(self) -> int | None:
@@ -175,7 +177,7 @@ class Crossplay:
     episodes: int = 0
     finetune_episodes: int = 0
     seed: int = 0
-    greedy: bool = True
+    greedy: bool | None = True  # None: each agent as it plays, see `Agent.greedy`
     metric: str = ""  # shown first; empty: own_return
     replays: int = 0  # per method
     agents: tuple[Agent, ...]
@@ -186,6 +188,10 @@ class Crossplay:
     baseline: str = ""
     strangers: tuple[str, ...] = ()  # opponents that were trained with other env_args
     files: tuple[Path, ...] = ()  # where it was written
+
+    def acted_greedily(self, agent: Agent) -> bool:
+        """Whether an agent took its best action; older files say it of all together."""
+        return agent.greedy if agent.greedy is not None else bool(self.greedy)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell, e.g. for `pandas.DataFrame(table.rows())`."""
@@ -374,3 +380,15 @@ class Crossplay:
             del content[name]
         found = {"summary": self.summary(), "paired": self.paired()}
         return {**content, **found, "permutation": [asdict(row) for row in self.permutations()]}
+
+
+def acting_words(table: Crossplay) -> str:
+    """How the agents acted, as a sentence."""
+    acted = {agent.method: table.acted_greedily(agent) for agent in table.agents}
+    if len(set(acted.values())) == 1:
+        return f"Agents acted {ACTED[next(iter(acted.values()))]}."
+    told = [
+        f"{ACTED[greedy]}: {', '.join(m for m, how in acted.items() if how == greedy)}"
+        for greedy in (True, False)
+    ]
+    return f"Agents acted {'; '.join(told)}."

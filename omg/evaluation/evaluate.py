@@ -29,6 +29,7 @@ from omg.evaluation.own_game import (
     needs_pool,
     play_own_game,
     refuse_pool_options,
+    told_greedy,
 )
 from omg.evaluation.subgoal_replay import ENVS, clear_replays, write_subgoal_replays
 from omg.experiment.saved import SavedRun
@@ -46,6 +47,7 @@ SIDES: dict[str, tuple[Split, ...]] = {
 }
 
 
+HOW = ("sample", "greedy")  # how agents act; neither: as they play
 NORMALISED_RETURNS = ("own_return", "discounted_return")
 
 
@@ -64,12 +66,12 @@ def evaluate(
     folder = run.folder if isinstance(run, SavedRun) else Path(run)
     which = str(more.get("which", "last"))
     if not pool and not needs_pool(folder, which):
-        own = ("which", "seed", "sample", "out", "on_cell", "metric")
+        own = ("which", "seed", *HOW, "out", "on_cell", "metric")
         usual = {"lineup": "auto", "finetune_episodes": 0, "permute": False, "replays": 0}
         asked: dict[str, tuple[Any, Any]] = {"split": (split, "")}
         asked |= {k: (v, usual.get(k)) for k, v in more.items() if k not in own}
         refuse_pool_options(asked, folder)
-        kept = {key: value for key, value in more.items() if key in ("which", "seed", "sample")}
+        kept = {key: value for key, value in more.items() if key in ("which", "seed", *HOW)}
         return play_own_game(folder, episodes=episodes, out=more.get("out"), **kept)
     if not split:
         opened = open_pool(_path(pool), read_agent_run(folder, which))
@@ -90,6 +92,7 @@ def crossplay(
     seed: int = 0,
     permute: bool = False,
     sample: bool = False,
+    greedy: bool = False,
     baseline: str = "",
     metric: str = "own_return",
     out: str | Path | None = None,
@@ -105,11 +108,12 @@ def crossplay(
     (unseen or heldout), both (seen and unseen) or all.
     `lineup`: homologue, mixed, both or auto. `which`: last, best or a saved step.
     `finetune_episodes`: train on against each opponent first. `permute`: play again with what was
-    inferred in other episodes. `sample`: act as in training instead of greedily. With `out`
-    tables, a heat map of `metric` and `replays` episodes are written there. `headroom`: a
-    headroom.json; without it, the one beside the pool or in `out`: returns are also given
-    normalised. `jobs`: so many agents play at a time, each in a process of its own (0: one per
-    core). `on_cell` is told every cell and how many there are."""
+    inferred in other episodes. An agent acts as it is tested in training (`test_greedy`: Q-learners
+    by their best action, policies by their odds), unless `greedy` or `sample` (as in training) is
+    asked for. With `out` tables, a heat map of `metric` and `replays` episodes are written there.
+    `headroom`: a headroom.json; without it, the one beside the pool or in `out`: returns are also
+    given normalised. `jobs`: so many agents play at a time, each in a process of its own (0: one
+    per core). `on_cell` is told every cell and how many there are."""
     if split not in SIDES:
         raise OmgError(f"split={split} is not known. Choose {', '.join(SIDES)}.")
     if replays < 0:
@@ -123,7 +127,7 @@ def crossplay(
         seed=seed,
         which=which,
         permute=permute,
-        greedy=not sample,
+        greedy=told_greedy(sample=sample, greedy=greedy),
     )
     folders = [run.folder if isinstance(run, SavedRun) else Path(run) for run in runs]
     named = _path(pool)

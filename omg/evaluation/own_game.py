@@ -82,6 +82,13 @@ def check_seed(seed: int) -> None:
         raise OmgError(f"seed={seed} is not possible. Use 0 or more.")
 
 
+def told_greedy(*, sample: bool, greedy: bool) -> bool | None:
+    """Whether agents act greedily; None: as each is tested in training."""
+    if sample and greedy:
+        raise OmgError("Agents act greedily or sample, not both. Leave out --greedy or --sample.")
+    return greedy if sample or greedy else None
+
+
 def play_own_game(
     folder: str | Path,
     *,
@@ -89,15 +96,19 @@ def play_own_game(
     which: str = "last",
     seed: int = 0,
     sample: bool = False,
+    greedy: bool = False,
     out: str | Path | None = None,
 ) -> OwnGame:
-    """Test a run with its own environment, settings and players; `out` gets own_game.json."""
+    """Test a run with its own environment, settings and players; `out` gets own_game.json. It acts
+    as it is tested in training, unless `sample` or `greedy` says how."""
     if episodes < 1:
         raise OmgError(f"episodes={episodes} is too few. Play at least one.")
     check_seed(seed)
+    told = told_greedy(sample=sample, greedy=greedy)
     run = read_run(folder, which)
     place = None if out is None else prepare_folder(Path(out))
     config = with_places(run)
+    best = config.test_greedy if told is None else told
     set_up_torch(config)
     spec = _spec(config)
     mac = load_players(run, spec, CPU, config=config)
@@ -110,7 +121,7 @@ def play_own_game(
             mac=mac.recording(),
             stream="evaluation.own",
             device=CPU,
-            greedy=not sample,
+            greedy=best,
             seed=seed,
         )
         played = run_test(rollout, episodes, round_number=0, env_steps=run.env_steps)
@@ -125,7 +136,7 @@ def play_own_game(
         others=tuple(mac.players()),
         episodes=len(played.lengths),
         seed=seed,
-        greedy=not sample,
+        greedy=best,
         metrics=_measured(played),
     )
     return result if place is None else _written(result, place)

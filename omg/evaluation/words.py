@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # What the sides of a pool are called wherever people read of them.
 SIDES = {"train": "seen", "validation": "validation", "heldout": "unseen"}
+# How an agent acted: by its best action, or as in training.
+ACTED = {True: "greedily", False: "sampled, as in training"}
 _SPOKEN = {"return": "team return", "discounted_return": "own discounted return"}
 
 PERMUTATION = (
@@ -19,6 +21,38 @@ FIXED = (
     "The opponents are a fixed set: each seed counts by its mean over them, and an interval speaks "
     "about other seeds, not about other opponents."
 )
+
+
+LINEUPS = (
+    "Line-up: homologue, one member takes all other seats; mixed, every other seat is drawn from "
+    "all members of the side."
+)
+HIT_RATIO = (
+    "states that the agent inferred and the opponents were in later, as a share of the states of "
+    "an episode; a place one step ahead is easy to hit, so read it beside the chosen k"
+)
+
+BELIEF = "share of moments at which the goal believed likeliest is the one reached next (MOA)"
+PREDICTION = "share of the others' actions that were the likeliest (MOA)"
+
+TYPES = "share of moments at which the training opponent believed likeliest is the one met (types)"
+# Metrics whose names do not say what they are.
+_EXPLAINED = {
+    "hit_ratio": HIT_RATIO,
+    "belief_accuracy": BELIEF,
+    "prediction_accuracy": PREDICTION,
+    "type_accuracy": TYPES,
+}
+
+
+def explained(metrics: Iterable[str]) -> list[str]:
+    """A sentence for every metric, by its name in games or in tests, that needs one."""
+    names = [name.removeprefix("test_").removesuffix("_mean") for name in metrics]
+    return [
+        f"{spoken(name).capitalize()}: {about}."
+        for name, about in _EXPLAINED.items()
+        if name in names
+    ]
 
 
 def spoken(metric: str) -> str:

@@ -25,7 +25,8 @@ from omg.types import OmgError
 
 DEFAULT_METRIC = "test_own_return_mean"  # unless the cross-play names another
 FALLBACK_METRIC = "test_return_mean"
-TUNING = "tuning.csv"
+TUNING = "tuning.csv"  # the configurations that were tried
+NEAREST = "nearest.csv"  # how far members that are not trained with are from those that are
 MAX_REPLAYS = 24
 MAX_FILMS = 8
 
@@ -45,6 +46,7 @@ class ReportData:
     crossplay: Crossplay | None
     headroom: Headroom | None
     tuning: tuple[Mapping[str, str], ...]  # rows of tuning.csv
+    nearest: tuple[Mapping[str, str], ...]  # rows of nearest.csv
     unseen_looks: tuple[Look, ...]  # at the held-out side of the pool
     opponents: tuple[Opponent, ...]
     opponent_runs: Mapping[str, RunRecord]  # by the folder's name
@@ -173,7 +175,8 @@ def collect(sources: Sequence[Path], *, title: str = "", metric: str = "") -> Re
         priors=tuple(run for run in runs if run.role == "prior"),
         crossplay=crossplay,
         headroom=_headroom(sources),
-        tuning=_tuning(sources),
+        tuning=_rows(sources, TUNING),
+        nearest=_rows(sources, NEAREST),
         unseen_looks=_unseen_looks(sources),
         opponents=_opponents(sources, crossplay),
         opponent_runs={run.path.name: run for run in runs if run.role == "opponent"},
@@ -212,10 +215,10 @@ def _headroom(sources: Sequence[Path]) -> Headroom | None:
     return read_headroom(files[0]) if files else None
 
 
-def _tuning(sources: Sequence[Path]) -> tuple[Mapping[str, str], ...]:
-    """The configurations that were tried, as the study lists them."""
+def _rows(sources: Sequence[Path], name: str) -> tuple[Mapping[str, str], ...]:
+    """A table of the study, as its file lists it."""
     rows: list[Mapping[str, str]] = []
-    for path in (source / TUNING for source in sources):
+    for path in (source / name for source in sources):
         if path.is_file():
             with path.open(encoding="utf-8", newline="") as file:
                 rows += list(csv.DictReader(file))

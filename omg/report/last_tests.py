@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from omg.evaluation.metric_bounds import within
 from omg.evaluation.statistics import mean_interval
-from omg.evaluation.words import seed_notes
+from omg.evaluation.words import explained, seed_notes
 from omg.report.data import ReportData
 from omg.report.html import (
     Child,
@@ -21,7 +21,7 @@ from omg.report.html import (
     scroll_box,
     swatch,
 )
-from omg.report.metrics import HIT_RATIO, describe, played_name, tested_metrics
+from omg.report.metrics import describe, played_name, tested_metrics
 
 # Beside the chosen metric; the others can be seen in the cross-play.
 COLUMNS = ("discounted_return", "ep_length", "food_collected", "hit_ratio", "win_rate")
@@ -83,8 +83,3 @@ def last_tests(data: ReportData) -> Html:
         scroll_box(content, "Last tests per method"),
         join(words, " Made by ", el("code", "omg train"), "."),
     )
-
-
-def explained(names: Sequence[str]) -> list[str]:
-    """What a column means that its title does not say."""
-    return [f"Hit ratio: {HIT_RATIO}."] if any("hit_ratio" in name for name in names) else []

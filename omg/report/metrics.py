@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from omg.evaluation.crossplay_table import RENAMED
+from omg.evaluation.words import BELIEF, HIT_RATIO, PREDICTION, TYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +18,6 @@ class Metric:
     title: str
     about: str = ""
 
-
-HIT_RATIO = (
-    "states that the agent inferred and the opponents were in later, as a share of the states of "
-    "an episode; a place one step ahead is easy to hit, so read it beside the chosen k"
-)
-
-BELIEF = "share of moments at which the goal believed likeliest is the one reached next (MOA)"
-PREDICTION = "share of the others' actions that were the likeliest (MOA)"
 
 TESTS = (
     Metric("test_own_return_mean", "Own return", "what the learning agent earns; higher is better"),
@@ -39,6 +32,7 @@ TESTS = (
     Metric("test_hit_ratio_mean", "Hit ratio", HIT_RATIO),
     Metric("test_belief_accuracy_mean", "Belief accuracy", BELIEF),
     Metric("test_prediction_accuracy_mean", "Prediction accuracy", PREDICTION),
+    Metric("test_type_accuracy_mean", "Type accuracy", TYPES),
     Metric("test_battle_won_mean", "Win rate", "share of battles won; higher is better"),
     Metric("test_win_rate_mean", "Win rate", "share of games won; higher is better"),
 )
@@ -87,6 +81,7 @@ PLAYED = (
     Metric("hit_ratio", "Hit ratio", HIT_RATIO),
     Metric("belief_accuracy", "Belief accuracy", BELIEF),
     Metric("prediction_accuracy", "Prediction accuracy", PREDICTION),
+    Metric("type_accuracy", "Type accuracy", TYPES),
     Metric("win_rate", "Win rate", "higher is better"),
     Metric("return", "Team return", "higher is better"),
     Metric("normalised_own_return", "Own return, normalised", NORMALISED),

@@ -39,7 +39,43 @@ def opponents_section(data: ReportData) -> Html:
     content = table(
         head, rows, caption="Members of the pool", numeric=[2, *([5] if trained else [])]
     )
-    return section("opponents", "Opponents", figure(content, caption))
+    return section("opponents", "Opponents", figure(content, caption), _differences(data))
+
+
+def _differences(data: ReportData) -> Html | None:
+    """How far the members that agents did not train with are from those that they did, and what a
+    best response gains with them, beside what it gains with the training ones."""
+    if not data.nearest:
+        return None
+    gains = {row.opponent: row.difference for row in data.headroom.rows()} if data.headroom else {}
+    head = ["Not trained with", "Side", "Acts differently", "Nearest training member"]
+    lines: list[Sequence[Child]] = []
+    for row in data.nearest:
+        side = SIDES.get(row["side"], row["side"])
+        share = number(float(row["disagreement"]), 3)
+        lines.append([row["member"], side, share, row["nearest"], _gain(gains.get(row["member"]))])
+    known = [g for m, g in gains.items() if g is not None and _is_trained_with(data, m)]
+    beside = ""
+    if known:
+        mean = number(sum(known) / len(known), 3)
+        beside = f" Gain: best response minus plain; {mean} on average with the training members."
+    caption = join(
+        "Share of the same decisions in which the member and the training member nearest to it act "
+        f"differently: near 0 it is no test of anything new.{beside} Made by ",
+        el("code", "omg pool compare"),
+        ".",
+    )
+    titles = [*head, "Gain"]
+    content = table(titles, lines, caption="Differences from training members", numeric=[2, 4])
+    return figure(content, caption)
+
+
+def _gain(value: float | None) -> str:
+    return "–" if value is None else number(value, 3, sign=True)
+
+
+def _is_trained_with(data: ReportData, member: str) -> bool:
+    return any(o.id == member and o.split == "train" for o in data.opponents)
 
 
 def _row(data: ReportData, member: Opponent, trained: bool) -> Sequence[Child]:

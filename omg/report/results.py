@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from omg.evaluation.crossplay_table import Crossplay, Paired, Summary
-from omg.evaluation.words import FIXED, seed_notes
+from omg.evaluation.crossplay_table import Crossplay, Paired, Summary, acting_words
+from omg.evaluation.words import FIXED, explained, seed_notes
 from omg.report.budget import budget_words, steps_cell
 from omg.report.compared import compared_table
 from omg.report.data import ReportData
@@ -26,7 +26,7 @@ from omg.report.html import (
     tabs,
 )
 from omg.report.intervals import Interval
-from omg.report.last_tests import COLUMNS, explained, last_tests, range_words
+from omg.report.last_tests import COLUMNS, last_tests, range_words
 from omg.report.metrics import describe, played_metrics
 from omg.report.sides import side_by_side, side_name, splits_of
 from omg.report.verdict import excludes_zero, verdict
@@ -154,6 +154,7 @@ def _table_caption(data: ReportData, rows: Sequence[Summary], names: Sequence[st
         f"{means or 'Means over the opponents'}; IQM: mean of the middle half of "
         f"{describe(data.played).title.lower()} over seeds and opponents. Bold: the best mean, "
         "which by itself is no evidence.",
+        *([acting_words(data.crossplay)] if data.crossplay else []),
         *seed_notes([row.agents for row in rows]),
         *([FIXED] if known else []),
         *_opponents_words(data),
@@ -173,6 +174,9 @@ def _opponents_words(data: ReportData) -> list[str]:
     return [f"The opponents' {len(trained)} checkpoints come from {from_runs}."]
 
 
+HOW: dict[bool | None, list[str]] = {True: ["--greedy"], False: ["--sample"], None: []}
+
+
 def crossplay_command(data: ReportData) -> str:
     """How the games were asked for, as far as the file says it."""
     found = data.crossplay
@@ -181,7 +185,7 @@ def crossplay_command(data: ReportData) -> str:
     words = ["omg crossplay", f"--episodes={found.episodes}", f"--seed={found.seed}"]
     if found.finetune_episodes:
         words.append(f"--finetune-episodes={found.finetune_episodes}")
-    words += ["--permute"] * bool(found.permutations()) + ["--sample"] * (not found.greedy)
+    words += ["--permute"] * bool(found.permutations()) + HOW[found.greedy]
     words.append(f"--baseline={shlex.quote(found.compared_to)}")
     return " ".join([*words, *([f"--replays={found.replays}"] if found.replays else [])])
 

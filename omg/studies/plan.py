@@ -8,18 +8,19 @@ from typing import Any, get_args
 
 from omg.config.loader import available
 from omg.studies.plan_headroom import headroom_steps
-from omg.studies.plan_tuning import tuning_steps
+from omg.studies.plan_tuning import acting, tuning_steps
 from omg.studies.planner import Planner, Source, saved_models
 from omg.studies.spec import (
     KIND,
     POOL_DEFAULTS,
+    CompareSpec,
     CrossplaySpec,
     HeadroomSpec,
     Side,
     find_pipeline,
     read_spec,
 )
-from omg.studies.steps import Plan, Step, to_words
+from omg.studies.steps import Plan, Step, merged, to_words
 from omg.studies.teams import benchmark_plan, read_benchmark
 from omg.types import OmgError, user_path
 
@@ -74,6 +75,8 @@ def make_plan(source: Source) -> Plan:
     if spec.headroom is not None:
         measured = headroom_steps(planner, spec.headroom, agents)
         steps += measured
+    if spec.compare is not None:
+        steps.append(compare_step(planner, spec.compare))
     if spec.crossplay is not None:
         steps.append(crossplay_step(planner, spec.crossplay, agents, measured[-1:]))
     if spec.report:
@@ -150,7 +153,7 @@ def crossplay_step(
         *([] if wanted.baseline is None else [f"--baseline={wanted.baseline}"]),
         f"--replays={wanted.replays}",
         *(["--permute"] if wanted.permute else []),
-        *(["--sample"] if wanted.sample else []),
+        *acting(wanted),
         *(f"--headroom={step.output}" for step in headroom),
         f"--out={planner.out}",
     ]
@@ -171,8 +174,31 @@ def crossplay_step(
     )
 
 
+def compare_step(planner: Planner, wanted: CompareSpec) -> Step:
+    """On which share of the same states the members of the pool act differently."""
+    game = merged(planner.spec.common, planner.given).get("env_args", {})
+    env_config = planner.source.env_config
+    words = [
+        *(str(planner.pool), f"--env-config={env_config}", f"--episodes={wanted.episodes}"),
+        *([f"--beside={wanted.beside}"] if wanted.beside else []),
+        f"--out={planner.out}",
+        *to_words({"env_args": game} if game else {}),
+    ]
+    return Step(
+        key="compare",
+        stage="compare",
+        kind="command",
+        commands=(("pool", "compare", *words),),
+        settings={**wanted.model_dump(), "env_config": env_config, "env_args": game},
+        needs=("pool",),
+        output=planner.out / "nearest.csv",
+        leaves=("disagreement.csv",),
+    )
+
+
 def report_step(planner: Planner) -> Step:
     """The page that shows it all."""
+    compared = ("compare",) if planner.spec.compare else ()
     output = planner.out / "report.html"
     return Step(
         key="report",
@@ -180,6 +206,6 @@ def report_step(planner: Planner) -> Step:
         kind="command",
         commands=(("report", str(planner.out), f"--out={output}"),),
         settings={},
-        needs=("crossplay",),
+        needs=("crossplay", *compared),
         output=output,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from omg.components.seeding import SeedTree
 from omg.config.schema import Config, marked
 from omg.studies.planner import Planner
-from omg.studies.spec import Method, Tuning, slug
+from omg.studies.spec import CrossplaySpec, Method, Tuning, slug
 from omg.studies.steps import Step, merged, nested, refuse_reserved
 from omg.studies.sweep.space import draws, read_dimension
 from omg.types import OmgError
@@ -98,6 +98,11 @@ def _value(config: Config, key: str) -> Any:
     return value
 
 
+def acting(crossplay: CrossplaySpec | None) -> list[str]:
+    """How agents are told to act in games; nothing: as they play."""
+    return [f"--{how}" for how in ("sample", "greedy") if getattr(crossplay, how, False)]
+
+
 def _scores(planner: Planner, wanted: Tuning, method: Method, runs: list[Step]) -> Step:
     name = slug(method.name)
     crossplay = planner.spec.crossplay
@@ -108,16 +113,17 @@ def _scores(planner: Planner, wanted: Tuning, method: Method, runs: list[Step]) 
         "--split=validation",
         f"--episodes={wanted.episodes}",
         f"--metric={metric}",
-        *(["--sample"] if crossplay and crossplay.sample else []),
+        *acting(crossplay),
         f"--out={folder}",
     ]
     settings = {"episodes": wanted.episodes, "metric": metric}
+    forced = {"greedy": True} if crossplay and crossplay.greedy else {}
     return Step(
         key=f"{STAGE}/scores-{name}",
         stage=STAGE,
         kind="command",
         commands=(("crossplay", *(str(step.output) for step in runs), *options),),
-        settings=merged(settings, {"sample": bool(crossplay and crossplay.sample)}),
+        settings=merged(settings, {"sample": bool(crossplay and crossplay.sample)}, forced),
         needs=("pool", *(step.key for step in runs)),
         output=folder / "crossplay.json",
         leaves=(f"{STAGE}/scores-{name}",),

@@ -173,6 +173,13 @@ class HeadroomSpec(Section):
     episodes: Count = 100
 
 
+class CompareSpec(Section):
+    """How different the members of the pool are: what `omg pool compare` is asked for."""
+
+    episodes: Count = 32  # that each member plays
+    beside: str = ""  # the member in the other seats; empty: copies of itself
+
+
 class CrossplaySpec(Section):
     """What `omg crossplay` is asked for."""
 
@@ -182,7 +189,8 @@ class CrossplaySpec(Section):
     metric: Name = "own_return"
     baseline: str | None = None
     replays: Steps = 0
-    sample: bool = False  # agents explore or sample instead of the best action
+    sample: bool = False  # agents explore or sample as in training; else as they are tested
+    greedy: bool = False  # agents take their best action
     permute: bool = False  # also play with what was inferred in other episodes
 
 
@@ -203,6 +211,7 @@ class PipelineSpec(Section):
     agents: Agents
     tuning: Tuning | None = None
     headroom: HeadroomSpec | None = None
+    compare: CompareSpec | None = None
     crossplay: CrossplaySpec | None = None
     report: bool = False
 
@@ -296,6 +305,8 @@ class PipelineSpec(Section):
                     f"crossplay.split={crossplay.split} needs {told} opponents; add {side}_seeds, "
                     f"or a script with split: {side}"
                 )
+        if crossplay.sample and crossplay.greedy:
+            raise ValueError("crossplay: agents sample or are greedy, not both; leave one out")
         names = [method.name for method in self.agents.methods]
         if crossplay.baseline is not None and crossplay.baseline not in names:
             raise ValueError(

@@ -19,7 +19,7 @@ from omg.evaluation import agent_runs
 from omg.evaluation.agent_runs import SeatedAgent, read_agent_run
 from omg.evaluation.crossplay import CPU, CrossplayPlan, open_pool, read_agents, run_crossplay
 from omg.evaluation.crossplay_files import heat_map_values
-from omg.evaluation.crossplay_table import Crossplay, cell_metrics
+from omg.evaluation.crossplay_table import Crossplay, acting_words, cell_metrics
 from omg.evaluation.finetune import Finetuner
 from omg.evaluation.statistics import summarise
 from omg.evaluation.subgoal_replay import write_subgoal_replays
@@ -572,6 +572,28 @@ def test_agents_explore_where_asked_to(study: Path, tmp_path: Path) -> None:
     assert [c.metrics for c in greedy.cells] == [c.metrics for c in usual.cells]
     assert [c.metrics for c in explored.cells] != [c.metrics for c in usual.cells]
     assert (greedy.as_dict()["greedy"], explored.as_dict()["greedy"]) == (True, False)
+
+
+@pytest.mark.long
+def test_agents_act_as_they_are_tested_in_training_unless_told_otherwise(
+    study: Path, tmp_path: Path
+) -> None:
+    plan = CrossplayPlan(splits=("train",), episodes=8)
+    noisy = changed(study, tmp_path, epsilon_finish=1.0, test_greedy=False)
+    played = run_crossplay([noisy], study / "pool", plan)
+    explored = run_crossplay([noisy], study / "pool", replace(plan, greedy=False))
+    usual = run_crossplay([study / "naive-s1"], study / "pool", plan)
+    assert [c.metrics for c in played.cells] == [c.metrics for c in explored.cells]
+    assert [c.metrics for c in played.cells] != [c.metrics for c in usual.cells]
+    assert (played.agents[0].greedy, usual.agents[0].greedy) == (False, True)
+    assert (acting_words(played), acting_words(usual)) == (
+        "Agents acted sampled, as in training.",
+        "Agents acted greedily.",
+    )
+    both = replace(usual, agents=(*usual.agents, replace(played.agents[0], method="PPO")))
+    assert acting_words(both).endswith("sampled, as in training: PPO.")
+    old = replace(usual, greedy=True, agents=(replace(usual.agents[0], greedy=None),))
+    assert acting_words(old) == "Agents acted greedily."
 
 
 @pytest.mark.long

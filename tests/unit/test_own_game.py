@@ -73,6 +73,16 @@ def test_a_test_with_other_episodes_differs_and_the_same_seed_does_not(tmp_path:
     assert rows["return"] == pytest.approx(rows["agent_0_return"] + rows["agent_1_return"])
 
 
+def test_a_policy_is_sampled_unless_greedy_is_asked_for(tmp_path: Path) -> None:
+    run = omg.train("ippo", "two_step", local_results_path=str(tmp_path), **SMALL)
+    assert [
+        omg.evaluate(run, episodes=4, **how).greedy
+        for how in ({}, {"greedy": True}, {"sample": True})
+    ] == [False, True, False]
+    with pytest.raises(omg.OmgError, match="not both"):
+        omg.evaluate(run, episodes=4, greedy=True, sample=True)
+
+
 def test_options_about_opponents_are_refused_where_there_are_none(team: omg.Run) -> None:
     with pytest.raises(omg.OmgError, match="so split, permute would have no effect"):
         omg.evaluate(team, split="both", permute=True)

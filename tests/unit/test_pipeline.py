@@ -292,6 +292,19 @@ def test_headroom_trains_a_best_response_to_every_member_of_every_side(tmp_path:
     assert "headroom" in played.needs
 
 
+def test_the_pool_s_members_can_be_compared_for_the_report(tmp_path: Path) -> None:
+    assert "compare" not in [step.key for step in plan_of(changed("report", True), tmp_path).steps]
+    made = plan_of(changed("compare", {"episodes": 3}), tmp_path)
+    compare, report = (next(s for s in made.steps if s.key == k) for k in ("compare", "report"))
+    assert compare.needs == ("pool",)
+    assert compare.commands[0][:3] == ("pool", "compare", str(made.out / "pool"))
+    assert {"--env-config=foraging", "--episodes=3", f"--out={made.out}"} <= set(
+        compare.commands[0]
+    )
+    assert [word for word in compare.commands[0] if word.startswith("--env_args.")]
+    assert "compare" in report.needs
+
+
 def test_headroom_alone_needs_neither_priors_nor_other_methods(tmp_path: Path) -> None:
     part = plan_of(changed("headroom", {}), tmp_path).until("headroom")
     assert {step.stage for step in part.steps} == {"opponents", "pool", "agents", "headroom"}

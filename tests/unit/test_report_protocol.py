@@ -54,6 +54,22 @@ def test_a_study_without_headroom_says_so_before_anything_else(tmp_path: Path) -
     assert rows[1][6].startswith("9.50")
 
 
+def test_how_far_held_out_members_are_from_training_ones_stands_beside_the_gain(
+    tmp_path: Path,
+) -> None:
+    folder = write_pipeline(tmp_path / "study")
+    assert not [t for t in page_of(folder).tables if t.caption.startswith("Differences from tr")]
+    (folder / "nearest.csv").write_text(
+        "member,side,nearest,disagreement,mean\na,heldout,b,0.4321,0.5\nz,heldout,b,0.1,0.5\n"
+    )
+    write_headroom(found(), folder)
+    rows = page_of(folder).table("Differences from training members").rows
+    gain = next(row.difference for row in found().rows() if row.opponent == "a")
+    assert gain is not None
+    assert rows[1] == ["a", "unseen", "0.432", "b", f"+{gain:.3f}"]
+    assert rows[2] == ["z", "unseen", "0.100", "b", "–"]
+
+
 def test_a_study_with_headroom_is_not_warned_of(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "study")
     write_headroom(found(), folder)
