@@ -306,7 +306,10 @@ def test_captions_say_what_was_run(tmp_path: Path) -> None:
     data = collect([tmp_path])
     assert data.metric == "test_own_discounted_return_mean"  # as the cross-play was asked
     text = Page(render(data)).text
-    assert "omg crossplay --episodes=64 --seed=5 --permute --baseline=D3QN --replays=7" in text
+    assert (
+        "omg crossplay --episodes=64 --seed=5 --permute --greedy --baseline=D3QN --replays=7"
+        in text
+    )
     assert "Recorded by omg crossplay --replays=7." in text
     assert "Hit ratio: states that the agent inferred and the opponents were in later" in text
     assert "share one prior" in text
