@@ -168,6 +168,7 @@ class SeatedAgent:
         record: bool = True,
         common_reward: bool = False,
         permute: bool = False,
+        learns: bool = False,
     ) -> Rollout:
         """Games with these players. What happens depends on the seed, the stream and who plays:
         not on the games played before. With `record`, inferences are stored and judged."""
@@ -181,4 +182,5 @@ class SeatedAgent:
             greedy=greedy,
             seed=self.seed,
             common_reward=common_reward,
+            learns=learns,
         )

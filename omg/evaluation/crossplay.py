@@ -241,7 +241,8 @@ def run_crossplay(
         kind="evaluation",
         runs={str(agent.folder): weights_hash(agent) for agent in everyone},
         episodes=plan.episodes,
-        options={name: getattr(plan, name) for name in LOOKED},
+        options={name: getattr(plan, name) for name in LOOKED}
+        | {"greedy": _acting(plan, everyone)},
     )
     config = first.config
     opponents = [m for split in plan.splits for m in opened.members(split)]
@@ -266,7 +267,13 @@ def run_crossplay(
 
 
 # What of a plan decides the numbers against held-out opponents.
-LOOKED = ("lineup", "finetune_episodes", "seed", "which", "greedy", "permute")
+LOOKED = ("lineup", "finetune_episodes", "seed", "which", "permute")
+
+
+def _acting(plan: CrossplayPlan, agents: Sequence[AgentRun]) -> bool | None:
+    """How all agents acted; None: some greedily, some not."""
+    found = {plan.acts_greedily(agent.config) for agent in agents}
+    return found.pop() if len(found) == 1 else None
 
 
 def _held_out(tasks: Sequence[Task]) -> list[PoolMember]:

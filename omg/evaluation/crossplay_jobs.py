@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, TypeAlias
-
-import torch
 
 from omg.evaluation.agent_runs import AgentRun
 from omg.evaluation.crossplay_table import Cell
@@ -66,17 +67,25 @@ def play_all(
             yield from future.result()
     except BrokenProcessPool as error:
         raise RunFailedError(
-            "A process that played games was ended from outside, perhaps for lack of memory. "
-            "Nothing was written; give the command again, with --jobs=1 if it happens again."
+            "A process that played games was ended from outside, perhaps for lack of memory (or a "
+            "script of yours does not guard its start by if __name__ == '__main__'). Nothing was "
+            "written; give the command again, with --jobs=1 if it happens again."
         ) from error
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _prepare() -> None:
-    """A process of `play_all` has one thread, and Ctrl-C ends it without a word."""
+    """Ctrl-C ends a process of `play_all` without a word, and it does not outlive its parent."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def _play(order: bytes) -> list[Cell]:

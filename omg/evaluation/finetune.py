@@ -66,6 +66,7 @@ class Finetuner:
                 greedy=False,
                 record=False,
                 common_reward=config.common_reward,
+                learns=True,
             )
             learning = Learning(
                 learner=self.learner,

@@ -8,7 +8,7 @@ from typing import Any
 # What the sides of a pool are called wherever people read of them.
 SIDES = {"train": "seen", "validation": "validation", "heldout": "unseen"}
 # How an agent acted: by its best action, or as in training.
-ACTED = {True: "greedily", False: "sampled, as in training"}
+ACTED = {True: "greedily", False: "as in training (sampled or exploring)"}
 _SPOKEN = {"return": "team return", "discounted_return": "own discounted return"}
 
 PERMUTATION = (

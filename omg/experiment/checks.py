@@ -142,6 +142,11 @@ def check_reward_weights(config: Config, spec: EnvSpec) -> None:
         if spec.shared_reward:
             why, remedy = f"all agents of {spec.name} get the same", "Leave it out"
         raise OmgError(f"reward_weights.others={weights.others:g} has no effect: {why}. {remedy}.")
+    if weights.actions and spec.shared_reward:
+        raise OmgError(
+            f"reward_weights.actions needs rewards of each agent's own, and all agents of "
+            f"{spec.name} get the same. Leave it out."
+        )
     for action in weights.actions:
         if action >= spec.n_actions:
             raise OmgError(

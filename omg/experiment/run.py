@@ -176,7 +176,9 @@ class Run:
             collector = Collector(played, config=config, mac=mac, scheme=scheme)
             self._cleanup.callback(collector.close)
             return collector
-        rollout = make_rollout(config, env=played, mac=mac, stream="train", device=self.device)
+        rollout = make_rollout(
+            config, env=played, mac=mac, stream="train", device=self.device, learns=True
+        )
         return Waves(rollout) if waves else rollout
 
     def _header(self, state: str) -> None:

@@ -146,11 +146,13 @@ def make_rollout(
     greedy: bool = False,
     seed: int | None = None,
     common_reward: bool | None = None,
+    learns: bool = False,
     kind: type[Rollout] = Rollout,
     **more: Any,
 ) -> Rollout:
     """A rollout that draws from the random streams named `stream`. `seed` and `common_reward` are
-    the configuration's unless given; `more` goes to a `kind` of one's own."""
+    the configuration's unless given; `learns`: its episodes are learned from, so `reward_weights`
+    count; `more` goes to a `kind` of one's own."""
     common = config.common_reward if common_reward is None else common_reward
     return kind(
         env=env,
@@ -161,7 +163,7 @@ def make_rollout(
         device=device,
         common_reward=common,
         reward_scalarisation=config.reward_scalarisation,
-        reweighting=reweighting_of(config.reward_weights, env.spec),
+        reweighting=reweighting_of(config.reward_weights, env.spec) if learns else None,
         gamma=config.gamma,
         greedy=greedy,
         **more,

@@ -150,8 +150,10 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _defaults(step: str) -> dict[str, Any]:
     """What a step's settings were before they were recorded, by key: the defaults that mean what
     was done then."""
-    if step in ("crossplay", "headroom"):
-        return _plain((CrossplaySpec if step == "crossplay" else HeadroomSpec)().model_dump())
+    if step == "crossplay":  # agents acted greedily unless they were told to sample
+        return _plain({**CrossplaySpec().model_dump(), "greedy": True})
+    if step == "headroom":
+        return _plain(HeadroomSpec().model_dump())
     return dict(POOL_DEFAULTS) if step == "pool" else _plain(shipped_defaults())
 
 

@@ -587,11 +587,11 @@ def test_agents_act_as_they_are_tested_in_training_unless_told_otherwise(
     assert [c.metrics for c in played.cells] != [c.metrics for c in usual.cells]
     assert (played.agents[0].greedy, usual.agents[0].greedy) == (False, True)
     assert (acting_words(played), acting_words(usual)) == (
-        "Agents acted sampled, as in training.",
+        "Agents acted as in training (sampled or exploring).",
         "Agents acted greedily.",
     )
     both = replace(usual, agents=(*usual.agents, replace(played.agents[0], method="PPO")))
-    assert acting_words(both).endswith("sampled, as in training: PPO.")
+    assert acting_words(both).endswith("as in training (sampled or exploring): PPO.")
     old = replace(usual, greedy=True, agents=(replace(usual.agents[0], greedy=None),))
     assert acting_words(old) == "Agents acted greedily."
 

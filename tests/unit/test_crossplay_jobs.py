@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +81,52 @@ def test_what_a_process_refuses_is_refused_in_its_words(study: Path) -> None:
     pool = OpponentPool.open(study / "pool")
     with pytest.raises(OmgError, match=r"^a may not play. Leave it out.$"):
         list(play_all(games(study, refuses), pool, replace(PLAN, episodes=1), jobs=2))
+
+
+ORPHANS = """
+import sys
+from pathlib import Path
+from tests.unit import test_crossplay_jobs as here
+from omg.opponents.pool import OpponentPool
+from omg.evaluation.crossplay_jobs import play_all
+if __name__ == "__main__":
+    study = Path(sys.argv[1])
+    pool = OpponentPool.open(study / "pool")
+    list(play_all(here.games(study, here.waits), pool, here.PLAN, jobs=2))
+"""
+
+
+def waits(
+    agent_id: str, agent: AgentRun, pool: OpponentPool, tasks: Sequence[Task], plan: CrossplayPlan
+) -> Iterator[Cell]:
+    Path(pool.path, f"{agent_id}.pid").write_text(str(os.getpid()))
+    time.sleep(600)
+    yield Cell(agent_id, "", "homologue", "train", 0, {})
+
+
+@pytest.mark.long
+def test_processes_end_with_the_one_that_asked_them(study: Path, tmp_path: Path) -> None:
+    script = tmp_path / "asks.py"
+    script.write_text(ORPHANS)
+    root = str(Path(__file__).parents[2])
+    asking = subprocess.Popen(
+        [sys.executable, str(script), str(study)], env={**os.environ, "PYTHONPATH": root}
+    )
+    told = [study / "pool" / f"{name}.pid" for name in ("a", "b")]
+    try:
+        until(lambda: all(path.is_file() and path.read_text() for path in told))
+    finally:
+        asking.terminate()
+        asking.wait()
+    playing = [int(path.read_text()) for path in told]
+    until(lambda: not any(Path(f"/proc/{number}").exists() for number in playing))
+
+
+def until(is_so: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, "too late"
+        time.sleep(0.1)
 
 
 def test_how_many_processes() -> None:

@@ -64,12 +64,12 @@ def config_of(*words: str) -> Config:
     return load_command_line(["--config=iql", "--env-config=foraging", *words]).config
 
 
-def played(*words: str):
+def played(*words: str, learns: bool = True):
     config = config_of("--env_args.key=Foraging-5x5-2p-2f-v3", "--rnn_hidden_dim=8", *words)
     env = make_batched(config.env, config.env_args, n_copies=16)
     torch.manual_seed(0)
     mac = make_controller(config, env.spec, CPU)
-    rollout = make_rollout(config, env=env, mac=mac, stream="test", device=CPU)
+    rollout = make_rollout(config, env=env, mac=mac, stream="test", device=CPU, learns=learns)
     return play_episodes(rollout, 16, round_number=0, env_steps=0)
 
 
@@ -81,6 +81,12 @@ def test_a_run_learns_from_weighted_rewards_and_tells_the_game_s() -> None:
         np.testing.assert_array_equal(before.stats.returns, after.stats.returns)
         np.testing.assert_array_equal(before.stats.team_returns, after.stats.team_returns)
     assert any(finished.stats.returns.any() for finished in plain)
+
+
+def test_a_game_that_is_only_shown_has_its_own_rewards() -> None:
+    plain, other = played(), played("--reward_weights={'others': 1.0}", learns=False)
+    for before, after in zip(plain, other, strict=True):
+        assert torch.equal(before.episodes["reward"], after.episodes["reward"])
 
 
 @pytest.mark.parametrize("weights", ["{'other': 1}", "{'power': -1}", "{'actions': {'load': 1}}"])
@@ -97,6 +103,10 @@ def test_weights_without_effect_are_refused() -> None:
     common = config_of("--reward_weights.others=1", "--common_reward=True")
     with pytest.raises(OmgError, match="common_reward=false"):
         check_reward_weights(common, spec_of())
+    with pytest.raises(OmgError, match="each agent's own"):
+        check_reward_weights(
+            config_of("--reward_weights={'actions': {1: 1}}"), spec_of(shared_reward=True)
+        )
 
 
 def test_an_action_that_the_game_does_not_have_is_refused() -> None:

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#ifdef __AVX2__
+#if defined(__AVX2__) || defined(__FMA__)
 #include <immintrin.h>
 #endif
 
@@ -37,7 +37,7 @@ INLINE vec choose(ivec mask, vec a, vec b) {
     return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
 }
 
-/* c + a b, rounded once. Written out: where it is left to the compiler, one that is tuned for some AMD
+/* c + a b, rounded once where the processor can. Written out: where it is left to the compiler, one that is tuned for some AMD
  * processors fuses in one tile and not in another, and a row's bits depend on the rows beside it. */
 INLINE vec fused(vec c, vec a, vec b) {
 #if VL == 16 && defined(__AVX512F__)

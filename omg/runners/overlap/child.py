@@ -216,7 +216,7 @@ class Host:
         try:
             self._mac = make_controller(config, self._env.spec, device)
             self._rollout = make_rollout(
-                config, env=self._env, mac=self._mac, stream="train", device=device
+                config, env=self._env, mac=self._mac, stream="train", device=device, learns=True
             )
         except BaseException:
             self._env.close()
