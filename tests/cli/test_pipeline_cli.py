@@ -246,7 +246,8 @@ def test_dry_run_prints_every_command_and_touches_nothing(tmp_path: Path) -> Non
     spec = read_spec(*find_pipeline("foraging"))
     opponents = sum(len(entry.seeds) for entry in spec.opponents.runs)
     agents = sum(len(method.seeds or spec.agents.seeds) for method in spec.agents.methods)
-    assert len(runs) == opponents + len(spec.priors) + agents
+    priors = sum(len(spec.agents.seeds) if prior.per_seed else 1 for prior in spec.priors.values())
+    assert len(runs) == opponents + priors + agents
     assert all("--env-config=foraging" in line and "--lr=0.25" in line for line in runs)
     assert not out.exists()
 
