@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omg.evaluation.crossplay_table import Agent, Cell, Crossplay
 
-PLACES = ("agent", "method", "seed", "split", "lineup", "opponent", "episodes")
+PLACES = ("agent", "method", "seed", "split", "side", "lineup", "opponent", "episodes")
 
 
 def read_study(folder: Path) -> Crossplay:
