@@ -52,6 +52,7 @@ class Row:
     sure_ending: Literal["mixed", "terminated"] = "mixed"
     updates: int = 60  # until it has learned the values of the two-state game
     seats: tuple[SeatWeights, ...] = ()
+    apart: bool = False  # a whole network for every seat
     pairs: bool = False  # whole networks for every pair of seats, in files player_*.pth
     # Has a memory that no setting takes away: learns its values from longer random episodes.
     recurrent: bool = False
@@ -71,7 +72,7 @@ TABLE: dict[str, Row] = {
     "iql": Row(),
     "vdn": Row(updates=70),
     "qmix": Row(seats=QMIX, updates=120),
-    "iql_idv": Row(recurrent=True),
+    "iql_idv": Row(recurrent=True, apart=True),
     "iql_beta": Row(twin="iql"),
     "vdn_beta": Row(twin="vdn"),
     "qmix_beta": Row(twin="qmix"),
@@ -90,7 +91,8 @@ TABLE: dict[str, Row] = {
     "d3qn_types": Row(seats=TYPES),
     "d3qn_oracle": Row(parallel=False),
     "d3qn_omg": Row(updates=90, sure=NO_DRAWS, seats=WHOLE_STATE),
-    "d3qn_omg_event": Row(updates=90, sure=NO_DRAWS),
+    # Its policy is shown what the inference remembers.
+    "d3qn_omg_event": Row(updates=90, sure=NO_DRAWS, recurrent=True),
     "d3qn_omg_tuned": Row(updates=90, sure=NO_DRAWS),
     "d3qn_moa": Row(words=NO_GOALS, pairs=True, sure=ONE_BATCH),
     "d3qn_moa_omg": Row(updates=90, pairs=True, sure=(*NO_DRAWS, *ONE_BATCH)),

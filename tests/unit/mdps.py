@@ -18,7 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from omg.components.episodes import EpisodeBatch, environment_scheme
+from omg.components.episodes import EpisodeBatch, Scheme, environment_scheme
+from omg.components.trajectories import SEAT
 from omg.types import EnvSpec
 
 GAMMA = 0.5
@@ -49,9 +50,17 @@ def own_values(ending: str) -> np.ndarray:
 
 
 def episodes(
-    rng: np.random.Generator, count: int, *, ending: str, common: bool, padded: bool
+    rng: np.random.Generator,
+    count: int,
+    *,
+    ending: str,
+    common: bool,
+    padded: bool,
+    scheme: Scheme | None = None,
 ) -> EpisodeBatch:
-    """Random play from random start states; lengths differ when `padded`."""
+    """Random play from random start states; lengths differ when `padded`. Where the scheme tells
+    which seat learns, seats are drawn."""
+    scheme = scheme or environment_scheme(SPEC, common_reward=common)
     longest = 6
     slots = longest + 1 + 2 * padded
     start = rng.integers(0, 2, count)
@@ -66,9 +75,9 @@ def episodes(
     view = np.eye(2, dtype=np.float32)[where] * seen[..., None]
     actions = rng.integers(0, 2, (count, slots, 2)) * acts
     earned = (REWARD[where][..., None] / 2 * (actions == 0) * acts).astype(np.float32)
-    batch = EpisodeBatch(
-        environment_scheme(SPEC, common_reward=common), batch_size=count, max_seq_length=slots
-    )
+    batch = EpisodeBatch(scheme, batch_size=count, max_seq_length=slots)
+    if SEAT in scheme.fields:
+        batch.update({SEAT: rng.integers(0, SPEC.n_agents, count)}, mark_filled=False)
     batch.update(
         {
             "state": view,

@@ -46,9 +46,10 @@ def _batches(bench: Bench, ending: str, padded: bool) -> Iterator[EpisodeBatch]:
     """All plays of two steps from X and of one step from Y, in turns; together with `padded`, and
     nonsense behind their ends. With a memory, random plays of up to six steps."""
     rng = np.random.default_rng(1)
-    if bench.row.recurrent:
-        while True:
-            yield mdps.episodes(rng, 24, ending=ending, common=False, padded=padded)
+    while bench.row.recurrent:
+        yield mdps.episodes(
+            rng, 24, ending=ending, common=False, padded=padded, scheme=bench.scheme
+        )
     groups = [
         [mdps.play(start, actions, ending=ending) for actions in mdps.all_plays(steps)]
         for start, steps in ((0, 2), (1, 1))
