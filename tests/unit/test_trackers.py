@@ -127,7 +127,8 @@ def in_wandb(folder: Path) -> tuple[set[str], Points, list[dict[str, Any]]]:
 
 def _records_of(data: bytes) -> Iterator[bytes]:
     """The records of a .wandb file: 7 bytes, then blocks of 32 KiB as in LevelDB's log, in which a
-    record is cut into pieces with a sum, a length and a kind (1 whole, 2 first, 4 last)."""
+    record is cut into pieces with a sum, a length and a kind (1 whole, 2 first, 4 last). A run that
+    was killed may leave an unfinished piece at the end."""
     at, record = 7, b""
     while at + 7 <= len(data):
         left = 32768 - at % 32768
@@ -137,6 +138,8 @@ def _records_of(data: bytes) -> Iterator[bytes]:
         _, size, kind = struct.unpack_from("<IHB", data, at)
         record += data[at + 7 : at + 7 + size]
         at += 7 + size
+        if at > len(data):
+            return
         if kind in (1, 4):
             yield record
             record = b""
