@@ -311,12 +311,11 @@ def _print_closing(table: Crossplay, replays: int) -> None:
 
 def _notes(table: Crossplay) -> list[str]:
     """What a reader of the tables should know."""
-    from omg.evaluation.crossplay_table import acting_words
     from omg.evaluation.words import FIXED, seed_notes
 
-    acted = acting_words(table)
     counts = [len(ids) for ids in table.methods().values()]
-    notes = [*([acted] if len(table.agents) > 1 else []), *seed_notes(counts)]
+    notes = [*([table.acting()] if len(table.agents) > 1 else []), *table.remarks]
+    notes += seed_notes(counts)
     if max(counts) >= 3:
         notes.append(FIXED)
     if len({agent.gamma for agent in table.agents}) > 1:

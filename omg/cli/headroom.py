@@ -7,8 +7,8 @@ from pathlib import Path
 import typer
 
 from omg.cli.console import show
+from omg.cli.evaluate import GREEDY, POOL, SAMPLE, SEED, progress
 from omg.cli.evaluate import JOBS as PLAYING
-from omg.cli.evaluate import POOL, SEED, progress
 from omg.cli.pipeline import JOBS, print_commands
 
 
@@ -52,6 +52,8 @@ def gap(
     episodes: int = typer.Option(100, help="per agent and opponent"),
     metric: str = typer.Option("own_return", help="what is printed; all are written"),
     seed: int = SEED,
+    sample: bool = SAMPLE,
+    greedy: bool = GREEDY,
     out: Path = typer.Option(Path("headroom"), help="folder of the results"),
     jobs: int = PLAYING,
 ) -> None:
@@ -60,7 +62,7 @@ def gap(
     A run with opponent_members=[one member] is the best response to it.
     """
     from omg.evaluation.gap import measure_headroom
-    from omg.evaluation.headroom import COLUMNS, opponent_words, side_words, warnings
+    from omg.evaluation.headroom import COLUMNS, closing_words, opponent_words
     from omg.evaluation.words import spoken
 
     names = {"plain": plain, "control": control, "oracle": oracle}
@@ -72,12 +74,14 @@ def gap(
             metric=metric,
             episodes=episodes,
             seed=seed,
+            sample=sample,
+            greedy=greedy,
             out=out,
             jobs=jobs,
             on_cell=on_cell,
         )
     title = f"{spoken(found.metric)}: headroom"
     show(*COLUMNS, rows=opponent_words(found), title=title, whole_names=False)
-    for sentence in (*side_words(found), *warnings(found)):
+    for sentence in closing_words(found):
         typer.echo(sentence)
     typer.echo(f"Wrote {out / 'headroom.json'} and {out / 'headroom.csv'}")

@@ -242,7 +242,7 @@ def run_crossplay(
         runs={str(agent.folder): weights_hash(agent) for agent in everyone},
         episodes=plan.episodes,
         options={name: getattr(plan, name) for name in LOOKED}
-        | {"greedy": _acting(plan, everyone)},
+        | {"greedy": acting_of(plan, everyone)},
     )
     config = first.config
     opponents = [m for split in plan.splits for m in opened.members(split)]
@@ -270,7 +270,7 @@ def run_crossplay(
 LOOKED = ("lineup", "finetune_episodes", "seed", "which", "permute")
 
 
-def _acting(plan: CrossplayPlan, agents: Sequence[AgentRun]) -> bool | None:
+def acting_of(plan: CrossplayPlan, agents: Sequence[AgentRun]) -> bool | None:
     """How all agents acted; None: some greedily, some not."""
     found = {plan.acts_greedily(agent.config) for agent in agents}
     return found.pop() if len(found) == 1 else None

@@ -13,7 +13,7 @@ from pydantic import Field, FiniteFloat
 
 from omg.evaluation.metric_bounds import within
 from omg.evaluation.statistics import compare, mean_interval, performance_profile, summarise
-from omg.evaluation.words import ACTED
+from omg.evaluation.words import acting_words
 from omg.runners.rollout import EpisodeStats
 from omg.types import EnvSpec
 
@@ -187,11 +187,16 @@ class Crossplay:
     # Of a table that was just played:
     baseline: str = ""
     strangers: tuple[str, ...] = ()  # opponents that were trained with other env_args
+    remarks: tuple[str, ...] = ()  # what a reader of its numbers should know
     files: tuple[Path, ...] = ()  # where it was written
 
     def acted_greedily(self, agent: Agent) -> bool:
         """Whether an agent took its best action; older files say it of all together."""
         return agent.greedy if agent.greedy is not None else bool(self.greedy)
+
+    def acting(self) -> str:
+        """How the agents acted, as a sentence."""
+        return acting_words((agent.method, self.acted_greedily(agent)) for agent in self.agents)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell, e.g. for `pandas.DataFrame(table.rows())`."""
@@ -376,19 +381,7 @@ class Crossplay:
     def as_dict(self) -> dict[str, Any]:
         """The content of crossplay.json."""
         content = asdict(self)
-        for name in ("against", "baseline", "strangers", "files"):
+        for name in ("against", "baseline", "strangers", "remarks", "files"):
             del content[name]
         found = {"summary": self.summary(), "paired": self.paired()}
         return {**content, **found, "permutation": [asdict(row) for row in self.permutations()]}
-
-
-def acting_words(table: Crossplay) -> str:
-    """How the agents acted, as a sentence."""
-    acted = {agent.method: table.acted_greedily(agent) for agent in table.agents}
-    if len(set(acted.values())) == 1:
-        return f"Agents acted {ACTED[next(iter(acted.values()))]}."
-    told = [
-        f"{ACTED[greedy]}: {', '.join(m for m, how in acted.items() if how == greedy)}"
-        for greedy in (True, False)
-    ]
-    return f"Agents acted {'; '.join(told)}."

@@ -23,7 +23,7 @@ from omg.evaluation.crossplay_files import (
 )
 from omg.evaluation.crossplay_table import RENAMED, Cell, Crossplay
 from omg.evaluation.gap import FILE, read_headroom
-from omg.evaluation.headroom import NORMALISED, normalised
+from omg.evaluation.headroom import NORMALISED, normalised, references_remark
 from omg.evaluation.own_game import (
     OwnGame,
     needs_pool,
@@ -162,7 +162,9 @@ def _normalised(table: Crossplay, given: str | Path, places: Sequence[Path | Non
             return table
         raise OmgError(f"{path} was measured in another game. Give that of {table.env}.")
     metrics = dict.fromkeys([table.metric or "own_return", *NORMALISED_RETURNS])
-    return replace(table, cells=normalised(table.cells, found, list(metrics)))
+    cells = normalised(table.cells, found, list(metrics))
+    said = references_remark(found, [table.acted_greedily(agent) for agent in table.agents])
+    return replace(table, cells=cells, remarks=(*table.remarks, *([said] if said else [])))
 
 
 def _path(pool: OpponentPool | str | Path) -> str | Path:

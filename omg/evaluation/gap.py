@@ -15,6 +15,7 @@ from omg.evaluation.crossplay import (
     CPU,
     CrossplayPlan,
     Task,
+    acting_of,
     open_pool,
     play_agent,
     read_agents,
@@ -24,6 +25,7 @@ from omg.evaluation.crossplay_files import csv_text, prepare_folder
 from omg.evaluation.crossplay_jobs import Games, play_all
 from omg.evaluation.crossplay_table import RENAMED, Cell, cell_metrics
 from omg.evaluation.headroom import FORMAT, RANDOM, ROLES, Agents, Headroom
+from omg.evaluation.own_game import told_greedy
 from omg.opponents.pool import OpponentPool, Split
 from omg.opponents.sides import named_member
 from omg.opponents.unseen import check_recordable, record_look
@@ -52,13 +54,16 @@ def measure_headroom(
     metric: str = "own_return",
     episodes: int = 100,
     seed: int = 0,
+    sample: bool = False,
+    greedy: bool = False,
     out: Path | None = None,
     jobs: int = 1,
     on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
 ) -> Headroom:
     """Play runs of a plain agent, of a control and an oracle (`names`: what each is called), and of
     best responses (trained with one member each, `opponent_members`) with the pool's opponents,
-    `jobs` agents at a time (0: one per core)."""
+    `jobs` agents at a time (0: one per core). They act as each is tested in training, unless
+    `sample` or `greedy` says how."""
     metric = RENAMED.get(metric, metric)
     agents = read_agents(runs)
     first = next(iter(agents.values()))
@@ -71,6 +76,7 @@ def measure_headroom(
         lineup="homologue",
         episodes=episodes,
         seed=seed,
+        greedy=told_greedy(sample=sample, greedy=greedy),
     )
     probe = make_batched(first.config.env, first.config.env_args, n_copies=1)
     spec = probe.spec
@@ -90,7 +96,7 @@ def measure_headroom(
         kind="headroom",
         runs={str(agent.folder): weights_hash(agent) for agent in agents.values()},
         episodes=episodes,
-        options={"seed": seed},
+        options={"seed": seed, "greedy": acting_of(plan, list(agents.values()))},
     )
     result = Headroom(
         format=FORMAT,
@@ -99,6 +105,7 @@ def measure_headroom(
         metric=metric,
         episodes=episodes,
         seed=seed,
+        greedy=plan.greedy,
         names={role: name for role, name in names.items() if name},
         agents=Agents(
             plain=tuple(found.roles["plain"]),
@@ -106,6 +113,7 @@ def measure_headroom(
             oracle=tuple(found.roles["oracle"]),
             responses={opponent: tuple(each) for opponent, each in found.responses.items()},
         ),
+        acted={name: plan.acts_greedily(agent.config) for name, agent in agents.items()},
         cells=tuple(cells),
     )
     if metric not in result.metrics():

@@ -4,8 +4,8 @@ oracle), and between a plain agent and the best response to each opponent alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from omg.evaluation.crossplay_table import Cell, Number, usual_order
 from omg.evaluation.metric_bounds import lower_is_better
 from omg.evaluation.statistics import Welch, mean_interval
-from omg.evaluation.words import SIDES, spoken
+from omg.evaluation.words import ACTED, SIDES, acting_words, spoken
 
 FORMAT: Literal[1] = 1
 RANDOM = "random play"
@@ -31,6 +31,11 @@ class Agents:
     control: tuple[str, ...] = ()
     oracle: tuple[str, ...] = ()
     responses: Mapping[str, tuple[str, ...]] | None = None
+
+    @property
+    def all_responses(self) -> list[str]:
+        """Ids of the best responses to whomever."""
+        return [agent for each in (self.responses or {}).values() for agent in each]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +79,20 @@ class Headroom:
     metric: str
     episodes: int
     seed: int
+    greedy: bool | None = None  # what all were told; None: each acted as it plays
     names: Mapping[str, str]  # what the agents are called: plain, control, oracle
     agents: Agents
+    acted: Mapping[str, bool] = field(default_factory=dict)  # greedily? Older files do not say
     cells: tuple[Cell, ...]
+
+    def acting(self) -> str:
+        """How the agents acted, as a sentence; empty where the file does not say."""
+        groups = {
+            self.names[role]: getattr(self.agents, role) for role in ROLES if role in self.names
+        }
+        groups["best responses"] = self.agents.all_responses
+        told = [(who, self.acted[i]) for who, ids in groups.items() for i in ids if i in self.acted]
+        return acting_words(told) if told else ""
 
     def metrics(self) -> list[str]:
         """What was measured, the primary metric first."""
@@ -207,6 +223,22 @@ def normalised(cells: Sequence[Cell], found: Headroom, metrics: Sequence[str]) -
     return tuple(result)
 
 
+def references_remark(found: Headroom, acted: Collection[bool]) -> str:
+    """A sentence where the best responses acted in another way than those they are to measure;
+    empty if not."""
+    best = {found.acted[i] for i in found.agents.all_responses if i in found.acted}
+    if len(best | set(acted)) < 2 or not best:
+        return ""
+    ways = [
+        " and ".join(ACTED[how] for how in sorted(each, reverse=True))
+        for each in (best, set(acted))
+    ]
+    return (
+        f"Normalised returns compare two ways to act: best responses acted {ways[0]}, these agents "
+        f"{ways[1]}."
+    )
+
+
 # --- in words --------------------------------------------------------------------------------
 
 _ENOUGH: Callable[[float | None], str] = lambda value: "-" if value is None else f"{value:.3f}"  # noqa: E731
@@ -245,6 +277,11 @@ def side_words(found: Headroom) -> list[str]:
         f"{SIDES[row.split]} opponents, {row.gap}: {gap_words(row.low, row.high, row.difference)}"
         for row in found.sides()
     ]
+
+
+def closing_words(found: Headroom) -> list[str]:
+    """What is said below the table: the gaps, how the agents acted, and warnings."""
+    return [said for said in (*side_words(found), found.acting(), *warnings(found)) if said]
 
 
 def warnings(found: Headroom) -> list[str]:

@@ -70,6 +70,16 @@ def spoken_log(metric: str) -> str:
     return words if plain == metric else f"{words} in tests"
 
 
+def acting_words(acted: Iterable[tuple[str, bool]]) -> str:
+    """How some players, by name, acted (greedily or not), as a sentence."""
+    pairs = dict.fromkeys(acted)
+    ways = [greedy for greedy in (True, False) if greedy in {how for _, how in pairs}]
+    if len(ways) == 1:
+        return f"Agents acted {ACTED[ways[0]]}."
+    told = [f"{ACTED[way]}: {', '.join(who for who, how in pairs if how == way)}" for way in ways]
+    return f"Agents acted {'; '.join(told)}."
+
+
 def value_words(row: Mapping[str, Any], value: str = "mean", *, sign: bool = False) -> str:
     """A value with its interval, or with its seeds where they are too few for one. `value` names
     the value among `mean`, `mean_low` … or `difference`, `low` …"""

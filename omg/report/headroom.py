@@ -43,7 +43,8 @@ def _sides(found: Headroom) -> Html:
     places = decimals(row.difference for row in rows)
     lines: list[Sequence[Child]] = [_side(row, places) for row in rows]
     head = ["Side", "Gap", "Difference", "Headroom"]
-    return figure(table(head, lines, caption="Headroom by side", numeric=[2]), CAPTION)
+    caption = f"{CAPTION} {found.acting()}".strip()
+    return figure(table(head, lines, caption="Headroom by side", numeric=[2]), caption)
 
 
 def _side(row: SideRow, places: int) -> Sequence[Child]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from omg.evaluation.crossplay_table import Crossplay, Paired, Summary, acting_words
+from omg.evaluation.crossplay_table import Crossplay, Paired, Summary
 from omg.evaluation.words import FIXED, explained, seed_notes
 from omg.report.budget import budget_words, steps_cell
 from omg.report.compared import compared_table
@@ -154,7 +154,7 @@ def _table_caption(data: ReportData, rows: Sequence[Summary], names: Sequence[st
         f"{means or 'Means over the opponents'}; IQM: mean of the middle half of "
         f"{describe(data.played).title.lower()} over seeds and opponents. Bold: the best mean, "
         "which by itself is no evidence.",
-        *([acting_words(data.crossplay)] if data.crossplay else []),
+        *([data.crossplay.acting()] if data.crossplay else []),
         *seed_notes([row.agents for row in rows]),
         *([FIXED] if known else []),
         *_opponents_words(data),

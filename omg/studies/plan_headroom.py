@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from omg.modules.opponent_models import model_kind
 from omg.modules.opponent_models.omg_am import SubgoalModel
+from omg.studies.plan_tuning import acting
 from omg.studies.planner import Planner, Tuned
-from omg.studies.spec import HeadroomSpec, Method, slug
+from omg.studies.spec import CrossplaySpec, HeadroomSpec, Method, slug
 from omg.studies.steps import Step
 
 STAGE = "headroom"
@@ -35,10 +36,11 @@ def headroom_steps(planner: Planner, wanted: HeadroomSpec, agents: Sequence[Step
         *(f"--{role}={method.name}" for role, method in methods.items()),
         f"--metric={crossplay.metric if crossplay else 'own_return'}",
         f"--episodes={wanted.episodes}",
+        *acting(crossplay),
         f"--out={planner.out}",
     ]
     named = {role: method.name for role, method in methods.items()}
-    settings = {"episodes": wanted.episodes, **named}
+    settings = {"episodes": wanted.episodes, "greedy": _greedily(crossplay, needed), **named}
     settings["metric"] = crossplay.metric if crossplay else "own_return"
     measure = Step(
         key=STAGE,
@@ -52,6 +54,13 @@ def headroom_steps(planner: Planner, wanted: HeadroomSpec, agents: Sequence[Step
         spreads=True,
     )
     return [*responses, measure]
+
+
+def _greedily(crossplay: CrossplaySpec | None, runs: Sequence[Step]) -> bool | None:
+    """How all agents will act; None: some greedily, some not."""
+    told = acting(crossplay)
+    ways = {told == ["--greedy"] if told else bool(run.settings["test_greedy"]) for run in runs}
+    return ways.pop() if len(ways) == 1 else None
 
 
 def _methods(planner: Planner, wanted: HeadroomSpec, agents: Sequence[Step]) -> dict[str, Method]:

@@ -153,7 +153,7 @@ def _defaults(step: str) -> dict[str, Any]:
     if step == "crossplay":  # agents acted greedily unless they were told to sample
         return _plain({**CrossplaySpec().model_dump(), "greedy": True})
     if step == "headroom":
-        return _plain(HeadroomSpec().model_dump())
+        return _plain({**HeadroomSpec().model_dump(), "greedy": True})
     return dict(POOL_DEFAULTS) if step == "pool" else _plain(shipped_defaults())
 
 

@@ -13,7 +13,7 @@ from omg.evaluation.comparisons import HOLM, comparison_words, primary_metric
 from omg.evaluation.crossplay_table import Crossplay
 from omg.evaluation.gap import FILE, read_headroom
 from omg.evaluation.headroom import COLUMNS as HEADROOM
-from omg.evaluation.headroom import opponent_words, side_words, warnings
+from omg.evaluation.headroom import closing_words, opponent_words, warnings
 from omg.evaluation.words import PERMUTATION, SIDES, seed_notes, spoken, value_words
 from omg.experiment.output import wrapped
 from omg.opponents.unseen import FILE as LOOKS
@@ -67,7 +67,7 @@ def print_headroom(plan: Plan) -> None:
     for row in opponent_words(found):
         table.add_row(*row)
     _console().print(table)
-    for sentence in (*side_words(found), *warnings(found)):
+    for sentence in closing_words(found):
         _say(sentence)
     print(f"Wrote {plan.out / FILE} and {plan.out / 'headroom.csv'}")
 

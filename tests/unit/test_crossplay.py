@@ -19,7 +19,7 @@ from omg.evaluation import agent_runs
 from omg.evaluation.agent_runs import SeatedAgent, read_agent_run
 from omg.evaluation.crossplay import CPU, CrossplayPlan, open_pool, read_agents, run_crossplay
 from omg.evaluation.crossplay_files import heat_map_values
-from omg.evaluation.crossplay_table import Crossplay, acting_words, cell_metrics
+from omg.evaluation.crossplay_table import Crossplay, cell_metrics
 from omg.evaluation.finetune import Finetuner
 from omg.evaluation.statistics import summarise
 from omg.evaluation.subgoal_replay import write_subgoal_replays
@@ -586,14 +586,14 @@ def test_agents_act_as_they_are_tested_in_training_unless_told_otherwise(
     assert [c.metrics for c in played.cells] == [c.metrics for c in explored.cells]
     assert [c.metrics for c in played.cells] != [c.metrics for c in usual.cells]
     assert (played.agents[0].greedy, usual.agents[0].greedy) == (False, True)
-    assert (acting_words(played), acting_words(usual)) == (
+    assert (played.acting(), usual.acting()) == (
         "Agents acted as in training (sampled or exploring).",
         "Agents acted greedily.",
     )
     both = replace(usual, agents=(*usual.agents, replace(played.agents[0], method="PPO")))
-    assert acting_words(both).endswith("as in training (sampled or exploring): PPO.")
+    assert both.acting().endswith("as in training (sampled or exploring): PPO.")
     old = replace(usual, greedy=True, agents=(replace(usual.agents[0], greedy=None),))
-    assert acting_words(old) == "Agents acted greedily."
+    assert old.acting() == "Agents acted greedily."
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,15 @@ from omg.evaluation.headroom import (
     RANDOM,
     Agents,
     Headroom,
+    closing_words,
     normalised,
+    references_remark,
     side_words,
     warnings,
 )
 from omg.evaluation.statistics import Welch
 from omg.opponents.pool import OpponentPool
+from omg.opponents.unseen import looks_of, read_looks
 from omg.types import OmgError
 
 from .studies import make_run
@@ -101,6 +105,35 @@ def test_where_less_is_better_headroom_lies_below_zero() -> None:
     assert fewer.sides()[0].headroom is True
 
 
+def test_how_the_agents_acted_is_told_and_older_files_say_nothing(tmp_path: Path) -> None:
+    headroom = found()
+    ids = [*headroom.agents.plain, *headroom.agents.oracle, *headroom.agents.all_responses]
+    alike = replace(headroom, acted=dict.fromkeys(ids, False))
+    assert alike.acting() == "Agents acted as in training (sampled or exploring)."
+    write_headroom(alike, tmp_path)
+    assert read_headroom(tmp_path / "headroom.json").acting() == alike.acting()
+    assert alike.acting() in closing_words(alike)
+    mixed = replace(headroom, acted={i: i.startswith("best") for i in ids})
+    assert mixed.acting() == (
+        "Agents acted greedily: best responses; as in training (sampled or exploring): D3QN, "
+        "Oracle."
+    )
+    assert headroom.acting() == ""
+    assert closing_words(headroom) == side_words(headroom)
+
+
+def test_references_that_acted_otherwise_are_told() -> None:
+    headroom = found()
+    sampled = replace(headroom, acted=dict.fromkeys(headroom.agents.all_responses, False))
+    assert references_remark(sampled, [False, False]) == ""
+    assert references_remark(sampled, [True]) == (
+        "Normalised returns compare two ways to act: best responses acted as in training (sampled "
+        "or exploring), these agents greedily."
+    )
+    assert "these agents greedily and as in" in references_remark(sampled, [True, False])
+    assert references_remark(headroom, [True, False]) == "", "an older file does not say"
+
+
 def test_returns_are_normalised_where_the_best_response_beats_random_play() -> None:
     headroom = found()
     assert headroom.references("own_return") == {"a": (0.0, 9.5)}, "b: random play is better"
@@ -172,9 +205,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def measured(study: Path, *runs: str, **more: str) -> Headroom:
-    names = {"plain": "Plain", **more}
-    return measure_headroom([study / r for r in runs], study / "pool", names=names, episodes=8)
+def measured(study: Path, *runs: str, plain: str = "Plain", **more: Any) -> Headroom:
+    folders = [study / r for r in runs]
+    return measure_headroom(folders, study / "pool", names={"plain": plain}, episodes=8, **more)
 
 
 @pytest.mark.long
@@ -201,6 +234,27 @@ def test_random_play_does_not_depend_on_anybodys_weights(study: Path) -> None:
 
 
 @pytest.mark.long
+def test_agents_act_as_they_are_told_and_the_file_and_the_look_say_it(study: Path) -> None:
+    usual = measured(study, "plain-s1")
+    greedy = measured(study, "plain-s1", greedy=True)
+    explored = measured(study, "plain-s1", sample=True)
+    assert (usual.greedy, greedy.greedy, explored.greedy) == (None, True, False)
+    assert dict(usual.acted) == dict(greedy.acted) == {"plain-s1": True}
+    assert dict(explored.acted) == {"plain-s1": False}
+    assert usual.cells == greedy.cells
+    assert [c for c in explored.cells if c.agent == RANDOM] == [
+        c for c in usual.cells if c.agent == RANDOM
+    ]
+    assert explored.cells != usual.cells
+    looks = read_looks(looks_of(OpponentPool.open(study / "pool")))
+    told = [look.options["greedy"] for look in looks if look.kind == "headroom"]
+    assert told[-1] is False
+    assert True in told
+    with pytest.raises(OmgError, match="greedily or sample, not both"):
+        measured(study, "plain-s1", sample=True, greedy=True)
+
+
+@pytest.mark.long
 def test_a_cross_play_beside_a_measured_pool_has_normalised_returns(
     study: Path, tmp_path: Path
 ) -> None:
@@ -212,8 +266,11 @@ def test_a_cross_play_beside_a_measured_pool_has_normalised_returns(
     write_headroom(replace(headroom, cells=tuple(cells)), study)
     try:
         table = crossplay([study / "plain-s1"], split="all", episodes=8, out=tmp_path)
+        explored = crossplay([study / "plain-s1"], split="train", episodes=2, sample=True)
     finally:
         (study / "headroom.json").unlink()
+    assert table.remarks == ()
+    assert "best responses acted greedily, these agents as in" in explored.remarks[0]
     random = next(c for c in cells if (c.agent, c.split) == (RANDOM, "heldout")).metrics
     for cell in table.cells:
         if cell.split == "heldout":

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from omg.studies.execute import result_of, run_pipeline
 from omg.studies.plan import Source, make_plan, saved_models
 from omg.studies.process import Child, pipeline_lock, start, stop_orphans
 from omg.studies.spec import find_pipeline, read_spec, slug
-from omg.studies.state import PipelineState
+from omg.studies.state import PipelineState, Record
 from omg.studies.steps import FREE, PLACES, Plan, Step, settings_of, to_words
 from omg.studies.summary import summary_table
 from omg.types import OmgError, RunFailedError
@@ -290,6 +291,30 @@ def test_headroom_trains_a_best_response_to_every_member_of_every_side(tmp_path:
     played = next(step for step in made.steps if step.key == "crossplay")
     assert f"--headroom={made.out / 'headroom.json'}" in played.commands[0]
     assert "headroom" in played.needs
+
+
+def test_headroom_is_measured_as_the_agents_act_in_the_cross_play(tmp_path: Path) -> None:
+    def measure(**crossplay: bool) -> Step:
+        study = changed("crossplay", {"episodes": 3, **crossplay}, changed("headroom", {}))
+        return next(s for s in plan_of(study, tmp_path).steps if s.key == "headroom")
+
+    usual, greedy, sampled = measure(), measure(greedy=True), measure(sample=True)
+    assert [step.settings["greedy"] for step in (usual, greedy, sampled)] == [True, True, False]
+    assert "--greedy" in greedy.commands[0]
+    assert "--sample" in sampled.commands[0]
+    assert not {"--greedy", "--sample"} & set(usual.commands[0])
+
+
+def test_an_older_record_of_headroom_counts_as_played_greedily(tmp_path: Path) -> None:
+    plan = plan_of(changed("headroom", {}), tmp_path)
+    step = next(step for step in plan.steps if step.key == "headroom")
+    for greedy in (True, False):
+        now = replace(step, needs=(), settings={**step.settings, "greedy": greedy})
+        older = {key: value for key, value in now.settings.items() if key != "greedy"}
+        state = PipelineState(replace(plan, steps=(now,), out=tmp_path))
+        record = Record(status="done", fingerprint="", settings=older, needs={}, started="then")
+        state.records["headroom"] = record
+        assert state.is_current(now) is greedy
 
 
 def test_the_pool_s_members_can_be_compared_for_the_report(tmp_path: Path) -> None:
