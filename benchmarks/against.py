@@ -34,9 +34,14 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
             *("--rnn_hidden_dim=64", "--updates_per_episode=1"),
         ),
     ),
-    "qmix_foraging": (
+    "qmix_foraging": (  # at random, so that all sides learn from episodes of the same lengths
         "QMIX-RNN, Foraging-8x8-2p-3f, 16 copies, 32 x 50",
-        ("--config=qmix", "--env-config=foraging", "--env_args.key=Foraging-8x8-2p-3f-v3"),
+        (
+            "--config=qmix",
+            "--env-config=foraging",
+            "--env_args.key=Foraging-8x8-2p-3f-v3",
+            "--epsilon_finish=1",
+        ),
     ),
     "ippo_spread": ("IPPO-RNN, Spread, 64 copies x 25, critic [64]", IPPO),
     "ippo_spread_wide": (
@@ -49,9 +54,13 @@ WORKER = """
 import sys, time
 import torch
 from benchmarks.training import Training, config_of
-threads, seconds, clock, *words = sys.argv[1:]
-torch.set_num_threads(int(threads))
-training = Training(config_of(words))
+from omg.modules.device import set_up_torch
+threads, torch_too, seconds, clock, *words = sys.argv[1:]
+config = config_of([*words, "--torch_threads=" + threads])
+set_up_torch(config)
+if torch_too == "True":
+    torch.set_num_threads(int(threads))
+training = Training(config)
 training.warm(3)
 print("ready", flush=True)
 for _ in sys.stdin:
@@ -94,7 +103,8 @@ class Worker:
 
 class Side(Worker):
     """A training with the code of one checkout. A `clock` is a function of the module time: CPU
-    seconds of one thread, or all that pass (`perf_counter`)."""
+    seconds of one thread, or all that pass (`perf_counter`). `torch_too`: torch's own operations
+    have as many threads as our kernels."""
 
     def __init__(
         self,
@@ -103,12 +113,14 @@ class Side(Worker):
         seconds: float,
         *,
         threads: int = 1,
+        torch_too: bool = False,
         clock: str = "thread_time",
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
         environment |= variables
-        command = [sys.executable, "-c", WORKER, str(threads), str(seconds), clock, *words]
+        told = [str(threads), str(torch_too), str(seconds), clock]
+        command = [sys.executable, "-c", WORKER, *told, *words]
         super().__init__(command, env=environment, name="A checkout", cwd=checkout)
 
 

@@ -3,8 +3,8 @@ beside other processes.
 
 One process per setting builds the same training and stays; they measure in turns, by the clock on
 the wall, against one thread. `--beside N` starts N processes that keep a core busy each, as other
-runs do. The settings are those of libgomp, which torch's operations use: how long a thread that
-waits for the others spins before it sleeps. Our kernels have a pool of their own.
+runs do. Our kernels have a pool of threads of their own. With recurrent agents torch's operations
+keep to one thread; two settings give them the second one, too, as libgomp comes and as it sleeps.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ from statistics import median
 from benchmarks.against import CASES, HERE, Side
 from benchmarks.report import markdown_table, plain_table
 
-# Threads, and the variables that libgomp reads when it is loaded.
-SETTINGS: dict[str, tuple[int, dict[str, str]]] = {
-    "one": (1, {}),
-    "two, which sleep when they wait (ours)": (2, {}),
-    "two, which spin as libgomp does by itself": (2, {"GOMP_SPINCOUNT": "300000"}),
-    "two, which spin less": (2, {"GOMP_SPINCOUNT": "20000"}),
-    "two, which sleep, bound to cores": (
-        *(2, {"OMP_WAIT_POLICY": "passive", "OMP_PROC_BIND": "true"}),
-    ),
+# Threads, whether torch's operations have them, too, and what libgomp reads when it is loaded.
+SETTINGS: dict[str, tuple[int, bool, dict[str, str]]] = {
+    "one": (1, False, {}),
+    "two (ours)": (2, False, {}),
+    "two, torch's too": (2, True, {}),
+    "two, torch's too, which spin": (2, True, {"GOMP_SPINCOUNT": "300000"}),
 }
 
 
@@ -47,9 +44,13 @@ def compare(words: Sequence[str], *, rounds: int, seconds: float, beside: int) -
     """Speeds of all SETTINGS, round by round."""
     with ExitStack() as stack:
         sides = []
-        for threads, variables in SETTINGS.values():
+        for threads, torch_too, variables in SETTINGS.values():
             side = Side(
-                HERE, words, seconds, threads=threads, clock="perf_counter", variables=variables
+                *(HERE, words, seconds),
+                threads=threads,
+                torch_too=torch_too,
+                clock="perf_counter",
+                variables=variables,
             )
             stack.callback(side.close)
             sides.append(side)

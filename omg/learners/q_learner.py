@@ -210,13 +210,13 @@ class QLearner(PolicyLearner):
         ):
             return None
         played, packing, gamma = update.played, update.played.packing, self._config.gamma
-        state = played.pack("state") * self._state_scale
+        state = played.pack("state")
+        if self._state_scale != 1.0:
+            state = state * self._state_scale
         kernel = mixer.kernel(state)
         if kernel is None:
             return None
-        with torch.no_grad():
-            inputs = update.fed(lesson.feature)
-            target_q = self._policy.unroll(inputs, played, self._target_network)
+        avail = played.pack("avail_actions")
         reward, over = outcomes(played, gamma=gamma, team=True)
         counts = acting(played, team=True)
         transitions = Transitions(
@@ -226,22 +226,27 @@ class QLearner(PolicyLearner):
             reward=reward.flatten(),
             over=over.flatten(),
             state=state,
-            avail=played.pack("avail_actions"),
+            avail=avail,
             alive=played.alive,
             counts=None if counts is None else counts.flatten(),
         )
         weights = mixer.weights(), target.weights()
-        double = self._config.double_q
+        double, target_q = self._config.double_q, state.new_empty(avail.shape)
         return TDLoss(kernel, target_q, transitions, weights, gamma=gamma, double=double)
 
     def _fit_in_one_call(
         self, loss: TDLoss, update: Update, lesson: Lesson, progress: Progress
     ) -> Metrics:
         """As `fit`."""
-        network, fast = self._policy.network, None
+        network, fast, played = self._policy.network, None, update.played
+        with torch.no_grad():
+            inputs = update.fed(lesson.feature)
         if isinstance(network, RNNAgent):
-            sizes = update.played.packing.sizes * update.played.n_seats
-            fast = loss.of_network(network, update.fed(lesson.feature).flatten(0, 1), sizes)
+            sizes = played.packing.sizes * played.n_seats
+            fast = loss.of_network(network, inputs.flatten(0, 1), sizes, self._target_network)
+        if fast is None:
+            with torch.no_grad():
+                loss.target_q.copy_(self._policy.unroll(inputs, played, self._target_network))
         found = fast or loss.of_values(update.unroll(lesson.feature).q)
         norm, terms = self.minimise(found, progress), loss.terms()
         return {

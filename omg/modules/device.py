@@ -26,6 +26,12 @@ K = TypeVar("K")
 
 TOLERANCE = 1e-4  # of a self-test
 FLAGS = compiled.NETWORK_FLAGS
+_threads = 0  # of the kernels; 0: as many as torch has
+
+
+def kernel_threads() -> int:
+    """How many threads share the work of a kernel."""
+    return _threads or torch.get_num_threads()
 
 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
@@ -86,6 +92,21 @@ def plain(*tensors: Tensor) -> bool:
     return True
 
 
+class Remembered:
+    """What was made of some weights, until one of them changes: of targets, which seldom do."""
+
+    def __init__(self) -> None:
+        self._known: tuple[list[tuple[int, int]], list[Tensor], Tensor] | None = None
+
+    def of(self, weights: Iterable[Tensor | None], make: Callable[[], Tensor]) -> Tensor:
+        """The weights are kept meanwhile, so that no other lies where one of them lay."""
+        given = [weight for weight in weights if weight is not None]
+        state = [(weight.data_ptr(), weight._version) for weight in given]
+        if self._known is None or self._known[0] != state:
+            self._known = state, given, make()
+        return self._known[2]
+
+
 def agreed(*facts: bool) -> None:
     """Shapes are checked before a pointer is handed on."""
     if not all(facts):
@@ -93,16 +114,24 @@ def agreed(*facts: bool) -> None:
 
 
 def set_up_torch(config: Config) -> None:
-    """Threads (0: torch's own choice) and whether our kernels are used."""
+    """Threads (0: torch's own choice) and whether our kernels are used. Where kernels compute the
+    networks, torch's own operations are small: to wake a second thread for them costs more than it
+    brings, so they keep to one."""
+    global _threads
     cores = os.cpu_count() or 1
     if config.torch_threads > max(64, 4 * cores):  # the system may refuse to start them
         raise OmgError(
             f"torch_threads={config.torch_threads}, and this machine has {cores} cores. Use at "
             "most that many."
         )
-    if config.torch_threads:
-        torch.set_num_threads(config.torch_threads)
     use_kernels(config.use_kernels)
+    if not config.torch_threads:
+        _threads = 0
+        return
+    small = config.torch_threads > 1 and config.use_kernels and config.policy_model == "rnn"
+    small = small and load_library("gru.c")[0] is not None
+    _threads = config.torch_threads if small else 0
+    torch.set_num_threads(1 if small else config.torch_threads)
 
 
 def choose_device(config: Config) -> torch.device:

@@ -51,7 +51,7 @@ for kind, args in ((SpreadEnv, dict(n_agents=1, max_cycles=1)), (PredatorPreyEnv
 from tests.unit.test_ppo_kernel import Mixture, choices, policy_loss
 from tests.unit.test_subgoal_kernel import PriorVAE, in_both
 from tests.unit.test_subgoal_kernel import kernel as subgoals
-from tests.unit.test_td_kernel import Case
+from tests.unit.test_td_kernel import Case, RNNAgent
 for threads in (1, 2):
     torch.set_num_threads(threads)
     for sizes in ((1, 1, 1, 1), (35, 3, 7, 17)):
@@ -79,7 +79,9 @@ for threads in (1, 2):
         case = Case(lengths, agents, 5, 0, leavers=agents > 1)
         loss = case.loss(double=True)
         loss.of_values(case.q)
-        case.loss(double=True).of_network(case.network, case.inputs, case.sizes)
+        target = RNNAgent(input_dim=5, n_actions=5, hidden_dim=16)
+        for second in (None, target):
+            case.loss(double=True).of_network(case.network, case.inputs, case.sizes, second)
 print("clean")
 """
 

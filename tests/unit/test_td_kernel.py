@@ -94,12 +94,12 @@ class Case:
         error = taken - targets
         return TDTerms(error.square().mean(), error.abs().mean(), taken.mean(), targets.mean())
 
-    def outputs(self) -> Tensor:
-        """The network's values, by torch."""
+    def outputs(self, network: RNNAgent | None = None) -> Tensor:
+        """The network's values, or those of another, by torch."""
         use_kernels(False)
         try:
             carry = torch.zeros(int(self.sizes[0]), 16)
-            found, _ = self.network.unroll_packed(self.inputs, self.sizes, carry)
+            found, _ = (network or self.network).unroll_packed(self.inputs, self.sizes, carry)
         finally:
             use_kernels(True)
         return found.view_as(self.q)
@@ -159,6 +159,43 @@ def test_threads_change_nothing_but_the_order_of_sums(threads: int) -> None:
     same(found[0][0], expected)
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_target_networks_values_are_made_in_the_same_call_also_after_it_changed(
+    threads: int,
+) -> None:
+    case = Case([9] * 9 + [4] * 5, 3, 5, 0)
+    target = RNNAgent(input_dim=5, n_actions=5, hidden_dim=16)
+    torch.set_num_threads(threads)
+    try:
+        for _ in range(2):
+            case.target_q = case.outputs(target).detach()
+            expected = case.in_torch(case.outputs(), double=True).loss.detach()
+            slopes = case.loss(double=True).of_network(case.network, case.inputs, case.sizes)
+            case.target_q = torch.full_like(case.q, torch.nan)
+            loss = case.loss(double=True)
+            found = loss.of_network(case.network, case.inputs, case.sizes, target)
+            assert found is not None
+            assert slopes is not None
+            same(found.value(), expected)
+            same(loss.target_q, case.outputs(target).detach())
+            for one, other in zip(found.slopes, slopes.slopes, strict=True):
+                assert (one is None) == (other is None)
+                if one is not None and other is not None:
+                    same(one, other)
+            with torch.no_grad():
+                for weight in [*target.parameters(), *case.target.parameters()]:
+                    weight.lerp_(torch.randn_like(weight), 0.5)
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_target_of_other_widths_is_refused() -> None:
+    case = Case([5, 4, 4], 2, 3, 1)
+    wider = RNNAgent(input_dim=5, n_actions=3, hidden_dim=32)
+    with pytest.raises(ValueError, match="do not fit together"):
+        case.loss(double=True).of_network(case.network, case.inputs, case.sizes, wider)
 
 
 def test_a_loss_that_is_scaled_scales_its_gradients() -> None:

@@ -34,7 +34,8 @@ from omg.experiment.run import Run
 from omg.functional import Packing
 from omg.learners.base import Progress
 from omg.learners.q_learner import QLearner
-from omg.modules.device import choose_device
+from omg.modules.device import choose_device, kernel_threads, set_up_torch
+from omg.modules.kernels.gru import gru_kernel
 from omg.modules.kernels.optimiser import FastAdam, FastRMSprop
 from omg.policies.inputs import StepView
 from omg.runners import Runner, runner_of
@@ -662,9 +663,16 @@ def test_torch_threads_are_set_and_0_leaves_them(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     try:
         for wanted, expected in ((3, 3), (0, 3), (2, 2)):
-            with built(tmp_path, settings(f"--torch_threads={wanted}")):
-                assert torch.get_num_threads() == expected
+            with built(tmp_path, settings(f"--torch_threads={wanted}", "--policy_model=mlp")):
+                assert torch.get_num_threads() == kernel_threads() == expected
+        with built(tmp_path, settings("--torch_threads=2")):
+            assert (torch.get_num_threads(), kernel_threads()) == (
+                (1, 2) if gru_kernel()[0] else (2, 2)
+            )
+        with built(tmp_path, settings("--torch_threads=2", "--use_kernels=False")):
+            assert torch.get_num_threads() == kernel_threads() == 2
     finally:
+        set_up_torch(settings("--torch_threads=1"))
         torch.set_num_threads(before)
 
 

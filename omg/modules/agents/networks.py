@@ -14,7 +14,7 @@ from omg.components.action_selectors import Choice
 from omg.modules.kernels.acting import Shown, acting_kernel
 from omg.modules.kernels.branches import Branches, branch_kernel
 from omg.modules.kernels.given import GivenLoss
-from omg.modules.kernels.gru import BlockLoss, GRUCore
+from omg.modules.kernels.gru import Aims, BlockLoss, GRUCore, Weights
 from omg.modules.kernels.stacked import StackedKernel, stacked_kernel
 
 
@@ -242,12 +242,30 @@ class RNNAgent(AgentNetwork):
         )
         return outputs, hidden, products
 
-    def fit_packed(self, inputs_PI: Tensor, sizes: Tensor, loss: BlockLoss) -> GivenLoss | None:
+    def fit_packed(
+        self,
+        inputs_PI: Tensor,
+        sizes: Tensor,
+        loss: BlockLoss,
+        target: tuple[nn.Module, Tensor] | None = None,
+    ) -> GivenLoss | None:
         """The loss of the outputs of `unroll_packed` from zero states, with its gradients in the
-        same call; None where the kernel does not take this, or a subclass unrolls otherwise."""
-        if type(self).unroll_packed is not RNNAgent.unroll_packed:
+        same call; `target`: a network of the same kind, whose outputs are written first, and where
+        to. None where the kernel does not take this, or a subclass unrolls otherwise."""
+        networks, aims = [self, *([] if target is None else [target[0]])], None
+        if any(
+            getattr(type(n), "unroll_packed", 0) is not RNNAgent.unroll_packed for n in networks
+        ):
             return None
-        return self.rnn.fit_between(self.fc1, self.fc2.as_one_layer(), inputs_PI, sizes, loss)
+        if target is not None:
+            assert isinstance(target[0], RNNAgent)
+            aims = Aims(target[0]._between(), target[1])
+        last = self.fc2.as_one_layer()
+        return self.rnn.fit_between(self.fc1, last, inputs_PI, sizes, loss, aims)
+
+    @torch.no_grad()
+    def _between(self) -> Weights:
+        return self.rnn.between(self.fc1, self.fc2.as_one_layer())
 
 
 class WithValue(AgentNetwork):

@@ -13,6 +13,7 @@ from omg.components.action_selectors import Choice, Mixture
 from omg.modules.device import (
     Found,
     agreed,
+    kernel_threads,
     largest_difference,
     load_kernel,
     plain,
@@ -115,7 +116,7 @@ class ActingKernel:
             *(None if t is None else t.data_ptr() for t in (chances, draws)),
             *(after.data_ptr(), work.data_ptr(), found.data_ptr()),
             *(rows, width, hidden, actions, shown.n_agents, lead[1], shown.last_action, shown.seat),
-            *(_HOW[choice.how], mixture.mask_after, torch.get_num_threads()),
+            *(_HOW[choice.how], mixture.mask_after, kernel_threads()),
             *(shown.scale, choice.epsilon, mixture.temperature, mixture.share),
         )
         if self._step(ctypes.addressof(told)):

@@ -12,6 +12,7 @@ from torch import Tensor
 from omg.modules.device import (
     Found,
     agreed,
+    kernel_threads,
     largest_difference,
     load_kernel,
     plain,
@@ -88,7 +89,7 @@ class BranchKernel:
             of.products is None or of.products.shape == (len(of.hidden), 3 * hidden),
             *(value.dtype == torch.int64 and value.is_cpu for value in lists),
         )
-        library, parts = self._library, torch.get_num_threads()
+        library, parts = self._library, kernel_threads()
         dims = width + features, inner, hidden, actions
         packed = torch.empty(library.gru_packed_size(*dims))
         library.gru_pack(*dims, pointers(weights), pointer(packed))

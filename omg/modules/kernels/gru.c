@@ -169,8 +169,12 @@ typedef void (*loss_t)(const void *of, int part, block_t block, const float *y, 
 static int kept_width(widths_t w) { return w.F + 5 * w.H + 2 * w.A; }
 static int fit_rows(widths_t w, int T, int R, int parts, int group) {
     const int fitting = LOCAL / (int)sizeof(float) / kept_width(w) / T;
-    const int rows = smaller(block_rows(R, parts), fitting < 2 * MR ? 2 * MR : fitting / MR * MR);
-    return rows < group ? group : rows / group * group;
+    const int most = smaller(block_rows(R, parts), fitting < 2 * MR ? 2 * MR : fitting / MR * MR);
+    const int rows = most < group ? group : most / group * group, together = rows * parts;
+    if (parts == 1) return rows;
+    const int blocks = (R + together - 1) / together * parts; /* as many for every part */
+    const int even = (R + blocks - 1) / blocks;
+    return (even + group - 1) / group * group;
 }
 
 int64_t gru_fit_scratch_size(int T, int R, int I, int F, int H, int A, int parts, int group) {
@@ -180,12 +184,12 @@ int64_t gru_fit_scratch_size(int T, int R, int I, int F, int H, int A, int parts
 
 typedef struct {
     cut_t cut;
-    packed_t weights;
+    packed_t weights, target;
     turned_t turned;
     loss_t loss;
     const void *loss_of;
     const float *x;
-    float *dx, *scratch;
+    float *dx, *aims, *scratch;
 } fit_t;
 
 static void fit_part(const void *told, int part) {
@@ -201,12 +205,15 @@ static void fit_part(const void *told, int part) {
     for (int n = 0; n * cut->parts < cut->blocks; n++) {
         const block_t b = nth_block(cut, part, n, 1);
         if (!b.T) continue;
-        for (int t = 0; t < b.T; t++) {
-            const int64_t now = b.at[t];
-            forward_step(w, &f->weights, (int)b.rows[t], f->x + b.from[t] * w.I,
-                         t ? out + b.at[t - 1] * w.H : NULL, NULL, w.F ? u + now * w.F : NULL, NULL,
-                         out + now * w.H, saved + now * 4 * w.H, y + now * w.A);
-        }
+        for (int online = !f->aims; online < 2; online++)
+            for (int t = 0; t < b.T; t++) {
+                const int64_t now = b.at[t];
+                forward_step(w, online ? &f->weights : &f->target, (int)b.rows[t],
+                             f->x + b.from[t] * w.I, t ? out + b.at[t - 1] * w.H : NULL, NULL,
+                             w.F ? u + now * w.F : NULL, NULL, out + now * w.H,
+                             online ? saved + now * 4 * w.H : NULL,
+                             online ? y + now * w.A : f->aims + b.from[t] * w.A);
+            }
         f->loss(f->loss_of, part, b, y, dy);
         backward_block(w, f->turned, &of, &at, b);
     }
@@ -215,14 +222,17 @@ static void fit_part(const void *told, int part) {
 
 /* Forward, `loss` and backward, block by block, so that nothing of a block leaves the cache; states
  * begin at zero. x [P,I] -> dx [P,I] (or NULL) and `grads`. A block holds whole groups of rows,
- * which have at most BLOCK. */
+ * which have at most BLOCK. aims [P,A], or NULL: the outputs of a second network of the same widths,
+ * which a block gets before its loss is asked for; packed_target are that one's weights. */
 int gru_fit(int T, const int64_t *sizes, int I, int F, int H, int A, int parts, int group,
-            const float *x, const float *packed, const float *packed_back, loss_t loss,
-            const void *loss_of, float *dx, float *const *grads, float *scratch) {
+            const float *x, const float *packed, const float *packed_back,
+            const float *packed_target, loss_t loss, const void *loss_of, float *dx, float *aims,
+            float *const *grads, float *scratch) {
     const widths_t w = {I, F, H, A};
     const int size = fit_rows(w, T, (int)sizes[0], parts, group);
     const fit_t told = {cut_of(w, T, sizes, parts, size, 0), places(w, packed),
-                        turned_places(w, packed_back), loss, loss_of, x, dx, scratch};
+                        places(w, aims ? packed_target : packed), turned_places(w, packed_back),
+                        loss, loss_of, x, dx, aims, scratch};
     if (!told.cut.lie) return -1;
     in_parts(parts, parts, fit_part, &told);
     gather_sums(w, parts, scratch, grads);

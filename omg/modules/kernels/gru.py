@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from omg.modules.device import (
     Found,
+    Remembered,
     agreed,
     difference_with_gradients,
+    kernel_threads,
     load_kernel,
     plain,
     pointer,
@@ -36,6 +38,13 @@ class Passed(NamedTuple):
     inner: Tensor | None  # [P, F], the input layer's
     gates: Tensor | None  # [P, 4H]
     products: Tensor | None = None  # [P, 3H], for `branches.Branches`
+
+
+class Aims(NamedTuple):
+    """A second network of the same widths, and where its outputs [P, A] are to be written."""
+
+    weights: Weights
+    outputs: Tensor
 
 
 class BlockLoss(Protocol):
@@ -60,6 +69,7 @@ class GRUKernel:
         self._library = library
         self.lanes: int = library.gru_lanes()
         self._most_together: int = library.gru_most_together()
+        self._target = Remembered()
         for name in ("packed", "packed_back", "scratch", "fit_scratch"):
             getattr(library, f"gru_{name}_size").restype = ctypes.c_int64
 
@@ -114,22 +124,38 @@ class GRUKernel:
         return packed
 
     def fit(
-        self, x: Tensor, sizes: Tensor, weights: Weights, loss: BlockLoss, *, wanted: bool
+        self,
+        x: Tensor,
+        sizes: Tensor,
+        weights: Weights,
+        loss: BlockLoss,
+        *,
+        wanted: bool,
+        aims: Aims | None = None,
     ) -> tuple[Tensor | None, list[Tensor | None]]:
         """A forward pass from zero states, a loss and the backward pass: the gradients of x, where
-        it is `wanted`, and of all weights."""
-        library, dims, parts = self._library, self._dims(x, weights), torch.get_num_threads()
+        it is `wanted`, and of all weights. The loss of a block is asked for when its `aims` are
+        there."""
+        library, dims, parts = self._library, self._dims(x, weights), kernel_threads()
         self._check(x, sizes, int(sizes[0]), weights)
         agreed(loss.outputs == dims[3], int(sizes[0]) % loss.group == 0, self.fits_together(loss))
         packed = [self._packed(dims, weights, back=back) for back in (False, True)]
+        if aims is not None:
+            given, target = [w for w in aims.weights if w is not None], aims.weights
+            agreed(
+                *(aims.outputs.numel() == len(x) * dims[3], plain(aims.outputs, *given)),
+                all(_shape(a) == _shape(b) for a, b in zip(target, weights, strict=True)),
+            )
+            packed.append(self._target.of(target, lambda: self._packed(dims, target)))
         dx = torch.empty_like(x) if wanted else None
         found = [None if weight is None else torch.empty_like(weight) for weight in weights]
         size = library.gru_fit_scratch_size(len(sizes), int(sizes[0]), *dims, parts, loss.group)
         scratch = x.new_empty(size)
         failed = library.gru_fit(
             *(len(sizes), pointer(sizes), *dims, parts, loss.group),
-            *map(pointer, (x, *packed)),
-            *(loss.function, loss.place(parts), pointer(dx), pointers(found), pointer(scratch)),
+            *map(pointer, (x, *packed, *([None] if aims is None else []))),
+            *(loss.function, loss.place(parts), pointer(dx)),
+            *(pointer(None if aims is None else aims.outputs), pointers(found), pointer(scratch)),
         )
         _enough_memory(failed)
         return dx, found
@@ -159,7 +185,7 @@ class GRUKernel:
         )
         packed = self._packed(dims, weights)
         failed = library.gru_forward(
-            *(len(sizes), pointer(sizes), *dims, torch.get_num_threads()),
+            *(len(sizes), pointer(sizes), *dims, kernel_threads()),
             *map(pointer, (x, h0, packed)),
             *map(pointer, (passed.inner, passed.hidden, passed.gates, passed.outputs)),
             pointer(passed.products),
@@ -180,7 +206,7 @@ class GRUKernel:
     ) -> tuple[Tensor | None, Tensor | None, list[Tensor | None]]:
         """From the gradients of hidden states and outputs (None: zeros) to those of x and h0, where
         `wanted` says so, and of all weights."""
-        library, dims, parts = self._library, self._dims(x, weights), torch.get_num_threads()
+        library, dims, parts = self._library, self._dims(x, weights), kernel_threads()
         dhidden, doutputs = grads
         if doutputs is None:
             doutputs = torch.zeros_like(passed.outputs)
@@ -198,6 +224,10 @@ class GRUKernel:
         )
         _enough_memory(failed)
         return dx, dh0, found
+
+
+def _shape(weight: Tensor | None) -> torch.Size | None:
+    return None if weight is None else weight.shape
 
 
 def _enough_memory(failed: int) -> None:
@@ -361,13 +391,14 @@ class GRUCore(nn.Module):
         branching: bool = True,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The same, and products for `branches.Branches` where the kernel makes them."""
-        weights = self._between(first, last)
+        weights = self.between(first, last)
         kernel, _ = gru_kernel()
         if kernel is not None and kernel.fits(inputs_PI, self.hidden_size, weights):
             return run_gru(kernel, inputs_PI, sizes, hidden, weights, branching=branching)
         return *_in_torch(inputs_PI, sizes, hidden, weights, training=self.training), None
 
-    def _between(self, first: nn.Linear | None, last: tuple[Tensor, Tensor] | None) -> Weights:
+    def between(self, first: nn.Linear | None, last: tuple[Tensor, Tensor] | None) -> Weights:
+        """All weights, as the kernel wants them."""
         return [
             *((None, None) if first is None else (first.weight, first.bias)),
             *(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh),
@@ -381,14 +412,15 @@ class GRUCore(nn.Module):
         inputs_PI: Tensor,
         sizes: Tensor,
         loss: BlockLoss,
+        aims: Aims | None = None,
     ) -> GivenLoss | None:
         """The loss of the outputs of `unroll_between` from zero states, with its gradients in the
         same call, while a block of rows is in the cache; None: the kernel does not take this."""
-        weights, (kernel, _) = self._between(first, last), gru_kernel()
+        weights, (kernel, _) = self.between(first, last), gru_kernel()
         if kernel is None or not kernel.fits(inputs_PI, self.hidden_size, weights):
             return None
         if not kernel.fits_together(loss):
             return None
         wanted = inputs_PI.requires_grad
-        slopes = kernel.fit(inputs_PI.contiguous(), sizes, weights, loss, wanted=wanted)
+        slopes = kernel.fit(inputs_PI.contiguous(), sizes, weights, loss, wanted=wanted, aims=aims)
         return GivenLoss(loss.value, [inputs_PI, *weights], [slopes[0], *slopes[1]])

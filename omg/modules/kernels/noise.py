@@ -16,6 +16,7 @@ from torch import Tensor
 from omg.modules.device import (
     Found,
     agreed,
+    kernel_threads,
     largest_difference,
     load_kernel,
     plain,
@@ -36,13 +37,13 @@ class NoiseKernel:
     def fill(self, shape: tuple[int, ...], key: Tensor) -> Tensor:
         """Noise in order, of any shape."""
         found = torch.empty(shape)
-        count, parts = ctypes.c_int64(found.numel()), torch.get_num_threads()
+        count, parts = ctypes.c_int64(found.numel()), kernel_threads()
         self._library.noise_fill(count, parts, pointer(key), pointer(found))
         return found
 
     def draw(self, mean: Tensor, log_var: Tensor, rows: Tensor, key: Tensor) -> Tensor:
         """Draws from the Gaussians [V, G] in some rows of a table, [R, G]."""
-        (places, width), parts = mean.shape, torch.get_num_threads()
+        (places, width), parts = mean.shape, kernel_threads()
         rows = rows.contiguous()
         agreed(
             *(plain(mean, log_var), mean.shape == log_var.shape, width % HALF == 0),

@@ -4,15 +4,23 @@
  *
  * A call from a second thread meanwhile, and one in a forked child whose parent was in the middle of
  * another, computes its parts alone. */
+#define _GNU_SOURCE /* RUSAGE_THREAD */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MOST_HELPERS 255
-#define SPIN_FOR_WORK 2000  /* pauses, of 20 ns or so */
-#define SPIN_FOR_END 10000
+#define SPIN_FOR_END 10000 /* pauses, of 20 ns or so */
+/* How long a helper without work spins, in microseconds: to wake it takes some 50, and the next call
+ * comes within 500. Where another process wants its core, which it notices by being interrupted, only
+ * shortly, until it was left alone CALM times. */
+#define SPIN_ALONE 500
+#define SPIN_BESIDE 40
+#define CALM 50
 
 typedef void (*part_t)(const void *told, int part);
 
@@ -63,14 +71,44 @@ static int compute_a_part(int number) {
     return 0;
 }
 
+static double microseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e6 * (double)now.tv_sec + 1e-3 * (double)now.tv_nsec;
+}
+
+/* How often this thread has lost its core to another. */
+static long interruptions(void) {
+#ifdef RUSAGE_THREAD
+    struct rusage usage;
+    if (!getrusage(RUSAGE_THREAD, &usage)) return usage.ru_nivcsw;
+#endif
+    return 0;
+}
+
+/* Whether work came while it spun. */
+static int spin_for_work(int number, double most) {
+    const double end = microseconds() + most;
+    do {
+        for (int i = 0; i < 16; i++) {
+            if (wanted(atomic_load(&pool.ticket), number)) return 1;
+            pause_briefly();
+        }
+    } while (microseconds() < end);
+    return 0;
+}
+
 static void *help(void *told) {
     const int number = (int)(intptr_t)told;
+    long lost = interruptions();
+    int calm = CALM;
     for (;;) {
         while (compute_a_part(number)) {
         }
-        for (int i = 0; i < SPIN_FOR_WORK && !wanted(atomic_load(&pool.ticket), number); i++)
-            pause_briefly();
-        if (wanted(atomic_load(&pool.ticket), number)) continue;
+        const long by_now = interruptions();
+        calm = by_now != lost ? 0 : calm < CALM ? calm + 1 : CALM;
+        lost = by_now;
+        if (spin_for_work(number, calm == CALM ? SPIN_ALONE : SPIN_BESIDE)) continue;
         pthread_mutex_lock(&pool.lock);
         atomic_fetch_add(&pool.asleep, 1);
         while (!wanted(atomic_load(&pool.ticket), number))

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from omg.modules.device import (
     Found,
+    Remembered,
     agreed,
     difference_with_gradients,
+    kernel_threads,
     load_kernel,
     plain,
     pointer,
@@ -97,7 +99,7 @@ class QMixKernel:
         sizes = ("packed", "kept", "scratch", "td_scratch")
         for name in sizes:
             getattr(library, f"qmix_{name}_size").restype = ctypes.c_int64
-        self._block = 32
+        self._block, self._target = 32, Remembered()
 
     def fits(self, *tensors: Tensor, embed: int, hidden: int) -> bool:
         """Whether the kernel computes this of such values or states; everything else is torch's,
@@ -121,12 +123,16 @@ class QMixKernel:
         self.library.qmix_pack(*dims, pointers(weights), pointer(packed), pointer(work))
         return packed
 
+    def pack_target(self, dims: tuple[int, ...], weights: Sequence[Tensor]) -> Tensor:
+        """The same, once for all calls between which no weight changes."""
+        return self._target.of(weights, lambda: self.pack(dims, weights))
+
     def forward(
         self, values: Tensor, state: Tensor, weights: Sequence[Tensor], *, keep: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Mixed values [K, 1], what the backward pass needs of them, and the packed weights."""
         dims, library = self._dims(values, state, weights), self.library
-        parts = torch.get_num_threads()
+        parts = kernel_threads()
         agreed(
             *(plain(values, state, *weights), values.ndim == 2, state.ndim == 2),
             len(values) == len(state),
@@ -153,7 +159,7 @@ class QMixKernel:
     ) -> tuple[Tensor, list[Tensor]]:
         """Gradients of the values and of the weights."""
         dims, library = self._dims(values, state, weights), self.library
-        parts = torch.get_num_threads()
+        parts = kernel_threads()
         found = [torch.empty_like(weight) for weight in weights]
         dvalues = torch.empty_like(values)
         scratch = values.new_empty(library.qmix_scratch_size(*dims, parts))
@@ -167,7 +173,8 @@ class QMixKernel:
 
 class TDLoss:
     """mean (Q_tot(τ_t, a_t) - [r_t + γ (1-d_t) Q'_tot(τ_{t+1}, a*)])² as the kernel computes it;
-    `weights` are the mixer's and its target's, target_q [P, N, A] the target network's values."""
+    `weights` are the mixer's and its target's, target_q [P, N, A] the target network's values,
+    which may still be made by `of_network`."""
 
     def __init__(
         self,
@@ -185,7 +192,7 @@ class TDLoss:
             *(plain(target_q, *weights[0], *weights[1]), of.fit(target_q)),
             *([w.shape for w in some] == _shapes(*self._dims) for some in weights),
         )
-        self._kernel, self._target_q, self._of, self._weights = kernel, target_q, of, weights
+        self._kernel, self.target_q, self._of, self._weights = kernel, target_q, of, weights
         self._gamma, self._double = gamma, double
         self._number = torch.empty(slots, dtype=torch.int64)
         self.function, self.group, self.outputs = kernel.library.qmix_td_block, agents, actions
@@ -194,9 +201,9 @@ class TDLoss:
         library, of = self._kernel.library, self._of
         held = {
             "number": self._number,
-            "target_q": self._target_q,
+            "target_q": self.target_q,
             "packed": self._kernel.pack(self._dims, self._weights[0]),
-            "packed_target": self._kernel.pack(self._dims, self._weights[1]),
+            "packed_target": self._kernel.pack_target(self._dims, self._weights[1]),
             "means": torch.empty(parts, 4, dtype=torch.float64),
             "scratch": torch.empty(library.qmix_td_scratch_size(*self._dims, parts)),
         }
@@ -230,9 +237,9 @@ class TDLoss:
 
     def of_values(self, q: Tensor) -> Tensor:
         """Differentiable by online values q [P, N, A] and by the mixer's weights."""
-        held, parts = q.detach().contiguous(), torch.get_num_threads()
+        held, parts = q.detach().contiguous(), kernel_threads()
         slope = torch.empty_like(held)
-        agreed(held.shape == self._target_q.shape, plain(held))
+        agreed(held.shape == self.target_q.shape, plain(held))
         self._kernel.library.qmix_td(
             *(self.place(parts), len(held), len(self._of.now), parts, pointer(held)),
             pointer(slope),
@@ -240,10 +247,14 @@ class TDLoss:
         slopes = self.end()
         return with_gradient(self.value(), [q, *self._weights[0]], [slope, *slopes])
 
-    def of_network(self, network: FitsPacked, inputs: Tensor, sizes: Tensor) -> GivenLoss | None:
+    def of_network(
+        self, network: FitsPacked, inputs: Tensor, sizes: Tensor, target: nn.Module | None = None
+    ) -> GivenLoss | None:
         """By the weights of a network that computes the online values, and of the mixer, with one
-        call for all of it; None where the network's kernel does not take this."""
-        found = network.fit_packed(inputs, sizes, self)
+        call for all of it, the values of the `target` network included if it is given; None where
+        the network's kernel does not take this."""
+        aims = None if target is None else (target, self.target_q)
+        found = network.fit_packed(inputs, sizes, self, aims)
         if found is None:
             return None
         slopes = self.end()
@@ -253,7 +264,13 @@ class TDLoss:
 class FitsPacked(Protocol):
     """A recurrent network whose loss is computed with its gradients (`RNNAgent`)."""
 
-    def fit_packed(self, inputs_PI: Tensor, sizes: Tensor, loss: BlockLoss) -> GivenLoss | None: ...
+    def fit_packed(
+        self,
+        inputs_PI: Tensor,
+        sizes: Tensor,
+        loss: BlockLoss,
+        target: tuple[nn.Module, Tensor] | None = None,
+    ) -> GivenLoss | None: ...
 
 
 class _QMixFunction(torch.autograd.Function):

@@ -12,6 +12,7 @@ from torch import Tensor
 from omg.modules.device import (
     Found,
     agreed,
+    kernel_threads,
     largest_difference,
     load_kernel,
     plain,
@@ -110,7 +111,7 @@ class StackedKernel:
         outputs, after = inputs.new_empty(rows, n_actions), inputs.new_empty(rows, hidden)
         found = self._library.stacked_step(
             *(rows, len(packed), width, hidden, n_actions, ctypes.c_int64(packed.shape[1])),
-            torch.get_num_threads(),
+            kernel_threads(),
             *map(pointer, (members, inputs, carry, packed, outputs, after)),
         )
         if found == -1:

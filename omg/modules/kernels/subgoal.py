@@ -13,6 +13,7 @@ from torch import Tensor
 from omg.modules.device import (
     Found,
     agreed,
+    kernel_threads,
     largest_difference,
     load_kernel,
     plain,
@@ -133,7 +134,7 @@ class SubgoalKernel:
         library.subgoal_pack_prior(*dims, pointers(weights), pointer(packed))
         mean, log_var = (states.new_empty(len(states), subgoal) for _ in range(2))
         library.subgoal_prior(
-            *(ctypes.c_int64(len(states)), *dims, torch.get_num_threads()),
+            *(ctypes.c_int64(len(states)), *dims, kernel_threads()),
             *map(pointer, (states, packed, mean, log_var)),
         )
         return mean, log_var
@@ -155,7 +156,7 @@ class SubgoalKernel:
         kept = own.new_empty(len(own), dims[1] + width + hidden)
         mean, log_var, drawn = (own.new_empty(len(own), subgoal) for _ in range(3))
         self._library.subgoal_forward(
-            *(ctypes.c_int64(len(own)), *dims, torch.get_num_threads()),
+            *(ctypes.c_int64(len(own)), *dims, kernel_threads()),
             *map(pointer, (own, condition, noise, packed, kept, mean, log_var, drawn)),
         )
         return Drawn(mean, log_var, drawn, noise, kept)
@@ -171,7 +172,7 @@ class SubgoalKernel:
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Means of reconstruction and KL [2], and the gradients of the reconstruction + weight ·
         KL: of the condition [P, C] and of all weights."""
-        own, parts, count = own.contiguous(), torch.get_num_threads(), len(of.now)
+        own, parts, count = own.contiguous(), kernel_threads(), len(of.now)
         dims = self._dims(own, weights)
         agreed(
             *(plain(own, *drawn[:3], *weights), of.fit(drawn), len(own) == len(drawn.mean)),

@@ -35,6 +35,13 @@ DESCRIBED = (
 )
 
 
+def _weights_of(part: nn.Module) -> list[nn.Parameter]:
+    """As `parameters()` lists them, which takes ten times as long: asked for in every update."""
+    own = [weight for weight in part._parameters.values() if weight is not None]
+    children = [child for child in part._modules.values() if child is not None]
+    return own + [weight for child in children for weight in _weights_of(child)]
+
+
 @dataclass(frozen=True, slots=True)
 class Posterior:
     """q_φ of R rows, and ĝ. Where the kernel made it, only the condition has a gradient, and
@@ -264,7 +271,7 @@ class SubgoalModel(HistoryModel):
 
     def prior_weights(self) -> list[nn.Parameter]:
         """Of its encoder."""
-        return list(self.vae.encoder.parameters())
+        return _weights_of(self.vae.encoder)
 
     @property
     def _usual(self) -> bool:
@@ -281,7 +288,7 @@ class SubgoalModel(HistoryModel):
         """In the kernel's order: embedding, encoder, decoder."""
         assert isinstance(self.inference, InferenceCVAE)
         parts = (self.fc, self.inference.encoder, self.inference.decoder)
-        return [weight for part in parts for weight in part.parameters()]
+        return [weight for part in parts for weight in _weights_of(part)]
 
     @staticmethod
     def _kernel(inputs: Tensor, weights: Sequence[Tensor]) -> SubgoalKernel | None:
