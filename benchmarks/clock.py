@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from time import perf_counter, thread_time
 
-import torch
+from omg.modules.device import kernel_threads
 
 
 def now() -> float:
     """CPU seconds of this thread where torch has one thread, so that a busy machine disturbs less;
     where it has several, their work is not this thread's, and it is the time that passes."""
-    return thread_time() if torch.get_num_threads() == 1 else perf_counter()
+    return thread_time() if kernel_threads() == 1 else perf_counter()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from statistics import median
 
@@ -20,7 +21,7 @@ from omg.controllers.team import BasicMAC
 from omg.envs.registry import make_batched
 from omg.learners.base import Progress
 from omg.learners.q_learner import QLearner
-from omg.modules.device import tune_allocator
+from omg.modules.device import kernel_threads, tune_allocator, use_threads
 from omg.modules.kernels.gru import GRUCore
 from omg.runners.rollout import Rollout
 from omg.types import EnvSpec
@@ -108,6 +109,18 @@ def rollout_steps(copies: int, seconds: float) -> float:
     return steps / (now() - start)
 
 
+@contextmanager
+def threads_of_a_run() -> Iterator[None]:
+    """While open, the kernels have torch's threads, and its operations one, as in a run."""
+    count = kernel_threads()
+    use_threads(count, torch_too=count == 1)
+    try:
+        yield
+    finally:
+        use_threads(count, torch_too=True)
+
+
+@threads_of_a_run()
 def training_steps(
     seconds: float, config: Config | None = None, clock: Callable[[], float] = now
 ) -> float:
@@ -141,6 +154,7 @@ def training_steps(
     return steps / (clock() - start)
 
 
+@threads_of_a_run()
 def update_seconds(repeats: int) -> float:
     """Median time of one update on full-length episodes."""
     tune_allocator()

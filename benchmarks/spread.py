@@ -2,8 +2,8 @@
 
 The games alternate: random actions, restarts included, CPU seconds of this thread, so that a busy
 machine disturbs less. Training is QMIX-RNN with 8 copies, batches of 32 episodes of 25 steps (26
-slots), hidden size 64, one update per episode and one torch thread; the figure beside it is
-JaxMARL's (CPU) for the same algorithm, game and rate of updates on a machine with two cores.
+slots), hidden size 64, one update per episode and one torch thread. `python -m benchmarks.peers`
+measures JaxMARL beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from benchmarks import ours, particles
 from omg.config.loader import load_command_line
 from omg.config.schema import Config
 
-JAXMARL_STEPS = 3200.0
 WORDS = (
     *("--config=qmix", "--env-config=spread", "--batch_size_run=8", "--batch_size=32"),
     *("--rnn_hidden_dim=64", "--updates_per_episode=1"),
@@ -62,8 +61,7 @@ def main() -> None:
     print("\nQMIX-RNN, 8 copies, 32 episodes x 25 steps, hidden 64, one update per episode")
     for name, clock in (("second", perf_counter), ("CPU second", thread_time)):
         speed = ours.training_steps(arguments.training_seconds, config(), clock)
-        ratio = speed / JAXMARL_STEPS
-        print(f"env-steps per {name}: {speed:,.0f} (JaxMARL: {JAXMARL_STEPS:,.0f}; {ratio:.2f}x)")
+        print(f"env-steps per {name}: {speed:,.0f}")
 
 
 if __name__ == "__main__":

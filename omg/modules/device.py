@@ -113,11 +113,17 @@ def agreed(*facts: bool) -> None:
         raise ValueError("the shapes of inputs and weights do not fit together")
 
 
+def use_threads(count: int, *, torch_too: bool) -> None:
+    """So many for the kernels and, unless they are to keep to one, for torch's own operations."""
+    global _threads
+    _threads = 0 if torch_too else count
+    torch.set_num_threads(count if torch_too else 1)
+
+
 def set_up_torch(config: Config) -> None:
     """Threads (0: torch's own choice) and whether our kernels are used. Where kernels compute the
     networks, torch's own operations are small: to wake a second thread for them costs more than it
     brings, so they keep to one."""
-    global _threads
     cores = os.cpu_count() or 1
     if config.torch_threads > max(64, 4 * cores):  # the system may refuse to start them
         raise OmgError(
@@ -125,13 +131,10 @@ def set_up_torch(config: Config) -> None:
             "most that many."
         )
     use_kernels(config.use_kernels)
-    if not config.torch_threads:
-        _threads = 0
-        return
-    small = config.torch_threads > 1 and config.use_kernels and config.policy_model == "rnn"
-    small = small and load_library("gru.c")[0] is not None
-    _threads = config.torch_threads if small else 0
-    torch.set_num_threads(1 if small else config.torch_threads)
+    if config.torch_threads:
+        kernels = config.use_kernels and config.policy_model == "rnn"
+        kernels = kernels and config.torch_threads > 1 and load_library("gru.c")[0] is not None
+        use_threads(config.torch_threads, torch_too=not kernels)
 
 
 def choose_device(config: Config) -> torch.device:
