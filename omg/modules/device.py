@@ -92,21 +92,6 @@ def plain(*tensors: Tensor) -> bool:
     return True
 
 
-class Remembered:
-    """What was made of some weights, until one of them changes: of targets, which seldom do."""
-
-    def __init__(self) -> None:
-        self._known: tuple[list[tuple[int, int]], list[Tensor], Tensor] | None = None
-
-    def of(self, weights: Iterable[Tensor | None], make: Callable[[], Tensor]) -> Tensor:
-        """The weights are kept meanwhile, so that no other lies where one of them lay."""
-        given = [weight for weight in weights if weight is not None]
-        state = [(weight.data_ptr(), weight._version) for weight in given]
-        if self._known is None or self._known[0] != state:
-            self._known = state, given, make()
-        return self._known[2]
-
-
 def agreed(*facts: bool) -> None:
     """Shapes are checked before a pointer is handed on."""
     if not all(facts):
@@ -132,9 +117,19 @@ def set_up_torch(config: Config) -> None:
         )
     use_kernels(config.use_kernels)
     if config.torch_threads:
-        kernels = config.use_kernels and config.policy_model == "rnn"
-        kernels = kernels and config.torch_threads > 1 and load_library("gru.c")[0] is not None
-        use_threads(config.torch_threads, torch_too=not kernels)
+        use_threads(config.torch_threads, torch_too=not _by_kernels(config))
+    elif _threads:  # of a run before
+        use_threads(_threads, torch_too=True)
+
+
+def _by_kernels(config: Config) -> bool:
+    """Whether several threads are asked for, and kernels compute the agents' networks."""
+    from omg.modules.kernels.gru import gru_kernel  # which needs this module
+
+    if config.torch_threads == 1 or config.policy_model not in ("rnn", "idv_rnn"):
+        return False
+    fits = config.rnn_hidden_dim % 16 == 0 and choose_device(config).type == "cpu"
+    return fits and gru_kernel()[0] is not None
 
 
 def choose_device(config: Config) -> torch.device:

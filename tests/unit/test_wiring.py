@@ -669,8 +669,10 @@ def test_torch_threads_are_set_and_0_leaves_them(tmp_path: Path) -> None:
             assert (torch.get_num_threads(), kernel_threads()) == (
                 (1, 2) if gru_kernel()[0] else (2, 2)
             )
-        with built(tmp_path, settings("--torch_threads=2", "--use_kernels=False")):
-            assert torch.get_num_threads() == kernel_threads() == 2
+        for other in ("--torch_threads=0", "--use_kernels=False", "--rnn_hidden_dim=50"):
+            words = () if "threads" in other else ("--torch_threads=2",)
+            with built(tmp_path, settings(other, *words)):
+                assert torch.get_num_threads() == kernel_threads() == 2
     finally:
         set_up_torch(settings("--torch_threads=1"))
         torch.set_num_threads(before)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from omg.modules.device import (
     Found,
-    Remembered,
     agreed,
     difference_with_gradients,
     kernel_threads,
@@ -69,7 +68,6 @@ class GRUKernel:
         self._library = library
         self.lanes: int = library.gru_lanes()
         self._most_together: int = library.gru_most_together()
-        self._target = Remembered()
         for name in ("packed", "packed_back", "scratch", "fit_scratch"):
             getattr(library, f"gru_{name}_size").restype = ctypes.c_int64
 
@@ -146,7 +144,7 @@ class GRUKernel:
                 *(aims.outputs.numel() == len(x) * dims[3], plain(aims.outputs, *given)),
                 all(_shape(a) == _shape(b) for a, b in zip(target, weights, strict=True)),
             )
-            packed.append(self._target.of(target, lambda: self._packed(dims, target)))
+            packed.append(self._packed(dims, target))
         dx = torch.empty_like(x) if wanted else None
         found = [None if weight is None else torch.empty_like(weight) for weight in weights]
         size = library.gru_fit_scratch_size(len(sizes), int(sizes[0]), *dims, parts, loss.group)

@@ -4,7 +4,9 @@
  *
  * A call from a second thread meanwhile, and one in a forked child whose parent was in the middle of
  * another, computes its parts alone. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RUSAGE_THREAD */
+#endif
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,7 +20,11 @@
 /* How long a helper without work spins, in microseconds: to wake it takes some 50, and the next call
  * comes within 500. Where another process wants its core, which it notices by being interrupted, only
  * shortly, until it was left alone CALM times. */
+#ifdef RUSAGE_THREAD
 #define SPIN_ALONE 500
+#else
+#define SPIN_ALONE SPIN_BESIDE /* it would not notice */
+#endif
 #define SPIN_BESIDE 40
 #define CALM 50
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from omg.modules.device import (
     Found,
-    Remembered,
     agreed,
     difference_with_gradients,
     kernel_threads,
@@ -99,7 +98,7 @@ class QMixKernel:
         sizes = ("packed", "kept", "scratch", "td_scratch")
         for name in sizes:
             getattr(library, f"qmix_{name}_size").restype = ctypes.c_int64
-        self._block, self._target = 32, Remembered()
+        self._block = 32
 
     def fits(self, *tensors: Tensor, embed: int, hidden: int) -> bool:
         """Whether the kernel computes this of such values or states; everything else is torch's,
@@ -122,10 +121,6 @@ class QMixKernel:
         work = weights[0].new_empty((2 * hidden + 2 * embed) * size)
         self.library.qmix_pack(*dims, pointers(weights), pointer(packed), pointer(work))
         return packed
-
-    def pack_target(self, dims: tuple[int, ...], weights: Sequence[Tensor]) -> Tensor:
-        """The same, once for all calls between which no weight changes."""
-        return self._target.of(weights, lambda: self.pack(dims, weights))
 
     def forward(
         self, values: Tensor, state: Tensor, weights: Sequence[Tensor], *, keep: bool
@@ -203,7 +198,7 @@ class TDLoss:
             "number": self._number,
             "target_q": self.target_q,
             "packed": self._kernel.pack(self._dims, self._weights[0]),
-            "packed_target": self._kernel.pack_target(self._dims, self._weights[1]),
+            "packed_target": self._kernel.pack(self._dims, self._weights[1]),
             "means": torch.empty(parts, 4, dtype=torch.float64),
             "scratch": torch.empty(library.qmix_td_scratch_size(*self._dims, parts)),
         }
