@@ -110,6 +110,7 @@ def replay_of(episode: EpisodeBatch, mac: TeamMAC, env: Playable) -> dict[str, A
     rewards = episode["reward"][0, :steps].numpy()
     board = board_of(env, states, rewards)
     places = _places(episode, mac, seat, steps)
+    others, believed = env.spec.n_agents - 1, [] if mac.model is None else [*mac.model.believed()]
     return {
         "field_size": list(board.size),
         "seat": seat,
@@ -119,21 +120,24 @@ def replay_of(episode: EpisodeBatch, mac: TeamMAC, env: Playable) -> dict[str, A
         "subgoals": None
         if places is None
         else _rounded(board.at(places[..., :2] / mac.policy.rows.state_scale)),
-        "goals": list(env.spec.goals),
-        "beliefs": _about_others(episode, "am_belief", steps, env.spec.n_agents - 1),
-        "predictions": _about_others(episode, "am_prediction", steps, env.spec.n_agents - 1),
+        "goals": believed or list(env.spec.goals),
+        "beliefs": _about_others(episode, "am_belief", steps, others, len(believed))
+        if believed
+        else None,
+        "predictions": _about_others(episode, "am_prediction", steps, others),
         "roles": list(env.spec.roles),
         "plane": board.plane,
     }
 
 
 def _about_others(
-    episode: EpisodeBatch, name: str, steps: int, others: int
+    episode: EpisodeBatch, name: str, steps: int, others: int, width: int | None = None
 ) -> list[list[list[float]]] | None:
-    """What was recorded of each of the others at every step, [T, N-1, width]; None: nothing."""
+    """What was recorded of each of the others at every step, [T, N-1, width], or the first `width`
+    numbers of it; None: nothing."""
     if name not in episode.scheme.fields or not others:
         return None
-    found = episode[name][0, :steps].view(steps, others, -1).tolist()
+    found = episode[name][0, :steps].view(steps, others, -1)[..., :width].tolist()
     return [[[round(value, 3) for value in row] for row in each] for each in found]
 
 

@@ -86,7 +86,7 @@ const replayPlayer = (source) => {
 
   const verdict = () => {
     if (!replay.subgoals) {
-      return replay.beliefs ? "Beliefs about goals stand below." : "This agent infers no subgoals.";
+      return replay.beliefs ? "Beliefs about the others stand below." : "This agent infers no subgoals.";
     }
     const row = replay.hits[frame];
     if (!row) return "The episode is over.";

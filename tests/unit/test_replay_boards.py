@@ -138,3 +138,20 @@ def test_an_omg_agents_subgoals_stand_in_replays_of_games_on_a_plane(
         assert replay.subgoals == (((5.5, 5.5),) * (replay.players - 1),) * 6
         assert replay.plane is not None
         assert replay.roles == (("predator", "predator", "prey") if game[0] == "p" else ())
+
+
+def test_beliefs_over_types_stand_in_a_replay_by_the_types_names(tmp_path: Path) -> None:
+    pool = OpponentPool.create(tmp_path / "pool")
+    for script in ("nearest_food", "centre"):
+        pool.add_script(script)
+    agent = ["--config=d3qn_types", f"--opponent_pool={tmp_path / 'pool'}"]
+    game = ["with", "env_args.key=Foraging-5x5-2p-1f-v3", "env_args.max_episode_steps=6"]
+    words = [*SHORT, *agent, "--env-config=foraging", f"--local_results_path={tmp_path}"]
+    mine = read_agent_run(Path(train([*words, "--run_name=types", *game]).folder))
+    paths = write_subgoal_replays("me", mine, pool, pool.members(), tmp_path / "r", count=2)
+    for path in paths:
+        replay = read_replay(path)
+        assert replay.goals == tuple(member.id for member in pool.members())
+        assert replay.beliefs is not None
+        assert {len(belief) for row in replay.beliefs for belief in row} == {2}
+        assert sum(replay.beliefs[0][0]) == pytest.approx(1.0, abs=0.01)

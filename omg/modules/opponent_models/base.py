@@ -141,6 +141,10 @@ class OpponentModel(nn.Module):
         """Widths of `Inferred.record`, by name; fields of an episode where it is stored."""
         return {}
 
+    def believed(self) -> Sequence[str]:
+        """Names of what the recorded `am_belief` is over, in order; places after them are empty."""
+        return ()
+
 
 class MemorylessModel(OpponentModel):
     """A model whose features depend on the present moment only."""

@@ -189,6 +189,9 @@ class MoaModel(OpponentModel):
     def describe(self) -> Mapping[str, Any]:
         return {"moa_goal": self._goal_kind, "moa_belief_floor": self._floor}
 
+    def believed(self) -> Sequence[str]:
+        return self.goals
+
     def record_dims(self) -> Mapping[str, int]:
         belief = {"am_belief": self._others * len(self.goals)} if self.goals else {}
         return {**belief, "am_prediction": self._others * self._actions}

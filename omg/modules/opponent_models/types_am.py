@@ -230,6 +230,9 @@ class TypesModel(OpponentModel):
             "types_belief_floor": self._floor,
         }
 
+    def believed(self) -> Sequence[str]:
+        return self.types
+
     def record_dims(self) -> Mapping[str, int]:
         return {
             "am_belief": self._others * self._places,
