@@ -37,7 +37,10 @@ def half(values: list[float]) -> float:
 
 @pytest.mark.parametrize(
     "study",
-    ["foraging-far", "foraging-coop", "foraging-paper", "predator-prey", "stag-hunt", "battle"],
+    [
+        *("foraging-far", "foraging-far-again", "foraging-three", "foraging-coop"),
+        *("foraging-paper", "predator-prey", "stag-hunt", "battle"),
+    ],
 )
 def test_the_summary_of_a_study_is_that_of_its_cells(study: str) -> None:
     with (RESULTS / study / "summary.csv").open(encoding="utf-8") as file:
