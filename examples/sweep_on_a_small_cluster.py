@@ -48,8 +48,11 @@ PATIENCE = 600.0
 def small_cluster(nodes: int, folder: Path) -> Any:
     """A head and more nodes, a core each; the sockets lie in `folder`."""
     load_ray()
+    from ray._common.utils import get_default_ray_temp_dir
     from ray.cluster_utils import Cluster
 
+    # Ray notes the head's address there, wherever the sockets lie, and does not make the folder.
+    Path(get_default_ray_temp_dir()).mkdir(parents=True, exist_ok=True)
     common = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
     head = {**common, "temp_dir": str(folder)}
     cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
