@@ -38,7 +38,8 @@ def half(values: list[float]) -> float:
 @pytest.mark.parametrize(
     "study",
     [
-        *("foraging-far", "foraging-far-again", "foraging-three", "foraging-coop"),
+        *("foraging-far", "foraging-far-again", "foraging-far-ablations"),
+        *("foraging-three", "foraging-coop"),
         *("foraging-paper", "predator-prey", "stag-hunt", "battle"),
     ],
 )
