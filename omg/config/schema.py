@@ -383,6 +383,7 @@ class QLearningSection(Section):
     learner_args: Keywords
     gamma: Unit
     lr: Positive
+    lr_finish: Unit
     optimizer: Literal["rmsprop", "adam"]
     optim_alpha: Unit
     optim_eps: Positive

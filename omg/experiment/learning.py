@@ -13,7 +13,7 @@ from omg.components.episodes import EpisodeBatch
 from omg.components.trajectories import ReplayBuffer
 from omg.config.schema import Config
 from omg.controllers.base import Controller
-from omg.learners.base import Learner, Metrics, Progress
+from omg.learners.base import Learner, Metrics, Progress, set_rates
 from omg.types import OmgError
 
 
@@ -76,6 +76,7 @@ class Learning:
     numbers: EffectiveNumbers
     sampler: np.random.Generator
     device: torch.device
+    lr_finish: float = 1.0  # the share of every learning rate that is left at the end
     patient: bool = True  # wait for a whole batch before the first update
 
     def take(self, episodes: EpisodeBatch, counters: Counters) -> None:
@@ -102,6 +103,9 @@ class Learning:
             yield self._update(self.buffer.sample(min(wanted, stored), self.sampler), counters)
 
     def _update(self, batch: EpisodeBatch, counters: Counters) -> Metrics:
+        if self.lr_finish != 1.0:
+            done = min(1.0, counters.env_steps / self.numbers.t_max)
+            set_rates(self.learner.optimisers(), 1.0 - done * (1.0 - self.lr_finish))
         metrics = self.learner.train(batch.to(self.device), counters.progress())
         counters.updates += 1
         return metrics

@@ -149,6 +149,7 @@ class Run:
                 numbers=numbers,
                 sampler=seeds.numpy("replay"),
                 device=device,
+                lr_finish=config.lr_finish,
             ),
             rollout=self._rollout(played, mac, scheme, waves=on_policy),
             tester=tester,

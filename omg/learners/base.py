@@ -306,6 +306,14 @@ def make_optimiser(
     return FastRMSprop(parameters, alpha=config.optim_alpha, **shared)
 
 
+def set_rates(optimisers: Optimisers, share: float) -> None:
+    """Every learning rate at this share of the one its optimiser was made with."""
+    each = optimisers.values() if isinstance(optimisers, Mapping) else [optimisers]
+    for optimiser in each:
+        for group in optimiser.param_groups:
+            group["lr"] = share * group.setdefault("initial_lr", group["lr"])
+
+
 def descend(
     loss: Tensor | GivenLoss,
     optimiser: torch.optim.Optimizer,
@@ -363,4 +371,5 @@ def load_optimisers(
     settings = [{k: v for k, v in g.items() if k != "params"} for g in saved.param_groups]
     saved.load_state_dict(dict(state))
     for group, own in zip(saved.param_groups, settings, strict=True):
+        group.pop("initial_lr", None)
         group.update(own)
