@@ -11,9 +11,8 @@ difference) and the column's metric, where the words name them, must be those of
 row that names nobody must stand in one row of a file as a whole. In a sentence the method named
 right before a number must be its own; a number that names nobody passes if any fact of the
 study reads like it. That is a weak test, so put results into tables. Values of the shipped YAML
-files are settings and no results. quoted.csv (page, number, source) lists figures of others;
-untraced.csv (page, number, why) those of old pages whose runs are gone. Anything else is
-listed, and fails.
+files are settings and no results. quoted.csv (page, number, source) lists figures of others.
+Anything else is listed, and fails: there are no exceptions.
 """
 
 from __future__ import annotations
@@ -225,20 +224,14 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def main() -> int:
-    results, failed, known = ROOT / "docs" / "results", 0, 0
+    results, failed = ROOT / "docs" / "results", 0
     for page in pages():
-        name = page.relative_to(ROOT).as_posix()
-        excused = listed("untraced.csv", name.removeprefix("docs/results/"), results)
         missing, count = untraced(page, results)
-        new = [number for number in missing if number.text not in excused]
-        failed += len(new)
-        known += len(missing) - len(new)
-        print(f"{name}: {count} numbers, {len(missing)} carried by no file")
-        for number in new:
+        failed += len(missing)
+        print(f"{page.relative_to(ROOT).as_posix()}: {count} numbers, {len(missing)} by no file")
+        for number in missing:
             where = f" (row '{number.label}', column '{number.column}')" if number.in_table else ""
             print(f"  line {number.line}: {number.text}{where}")
-    if known:
-        print(f"{known} numbers of old pages are known to be untraceable (untraced.csv).")
     if failed:
         print(
             f"{failed} numbers follow from no file. Correct them, or add the file they come from."
