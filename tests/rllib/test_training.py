@@ -280,6 +280,8 @@ def test_policies_per_seat_have_models_of_their_own() -> None:
         ("ppo", {"alg": "ppo_oracle"}, "am_model"),
         ("ppo", {"policies": "team"}, "policies"),
         ("ppo", {"window": 0}, "window"),
+        ("ppo", {"lr_finish": 0.1}, "lr_finish"),
+        ("dqn", {"alg": "d3qn_am", "q_lambda": 0.8}, "q_lambda"),
     ],
 )
 def test_what_rllib_cannot_do_is_refused_in_a_sentence(

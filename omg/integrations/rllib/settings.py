@@ -159,6 +159,11 @@ def check_host(settings: Settings, host: str) -> None:
             f"q_lambda={config.q_lambda} is a setting of our Q-learning. RLlib's DQN has n_step: "
             "set q_lambda=0."
         )
+    if config.lr_finish != 1.0:
+        raise OmgError(
+            f"lr_finish={config.lr_finish:g} is for runs of a known length. RLlib takes a schedule "
+            "instead, e.g. .training(lr=[[0, 0.001], [1000000, 0.0]]): set lr_finish=1."
+        )
     if config.reward_weights:
         raise OmgError(
             "reward_weights change what our own learners learn from; RLlib has its own rewards. "
