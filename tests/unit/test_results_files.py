@@ -13,7 +13,7 @@ from tests.unit.study_files import read_study
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 # t(.975) of so many seeds, from a printed table
-TABLE_T = {3: 4.30265, 4: 3.18245, 5: 2.77645, 10: 2.26216}
+TABLE_T = {3: 4.30265, 4: 3.18245, 5: 2.77645, 10: 2.26216, 20: 2.09302}
 
 
 def seeds_of(study: str, method: str, split: str, metric: str) -> list[float]:
@@ -38,7 +38,7 @@ def half(values: list[float]) -> float:
 @pytest.mark.parametrize(
     "study",
     [
-        *("foraging-far", "foraging-far-again", "foraging-far-ablations"),
+        *("foraging-far", "foraging-far-again", "foraging-far-ablations", "foraging-strangers"),
         *("foraging-three", "foraging-coop"),
         *("foraging-paper", "predator-prey", "stag-hunt", "battle"),
     ],
@@ -68,8 +68,8 @@ FAR = {"own_return": 3, "discounted_return": 3, "food_collected": 3}
             ("D3QN", "Control", "Naive OM", "OMG tuned", "Oracle"),
         ),
         (
-            *("foraging-far", ROOT / "README.md", FAR),
-            ("OMG event", "LIAM", "Naive OM same features", "Control", "D3QN recurrent", "D3QN"),
+            *("foraging-strangers", ROOT / "README.md", FAR),
+            ("OMG event", "LIAM", "MeLIBA", "Naive OM same features", "D3QN recurrent", "Oracle"),
         ),
     ],
 )
