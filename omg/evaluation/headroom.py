@@ -170,19 +170,22 @@ class Headroom:
         return [float(np.mean([v[i] for v in values])) for i in range(count)]
 
     def references(self, metric: str) -> dict[str, tuple[float, float]]:
-        """Random play and best response by opponent, where the latter is surely better: with three
-        seeds, the worse end of its interval."""
+        """Random play and best response by opponent, where the latter is one: surely better than
+        random play (with three seeds, the worse end of its interval), and in the mean not worse
+        than the plain agent, which learned with everybody."""
         found: dict[str, tuple[float, float]] = {}
         sign = -1.0 if lower_is_better(metric) else 1.0
         for opponent in self.opponents():
             best = self.values(self.responses(opponent), opponent, metric)
             random = self.values((RANDOM,), opponent, metric)
+            plain = self.values(self.agents.plain, opponent, metric)
             if not (best and random):
                 continue
             mean = mean_interval(best)
             ends = (mean.low, mean.high) if mean.low is not None else (mean.value, mean.value)
             worst = min(sign * (end or 0.0) for end in ends)
-            if worst > sign * random[0]:
+            beaten = bool(plain) and sign * mean.value < sign * float(np.mean(plain))
+            if worst > sign * random[0] and not beaten:
                 found[opponent] = random[0], mean.value
         return found
 
@@ -285,19 +288,27 @@ def closing_words(found: Headroom) -> list[str]:
 
 
 def warnings(found: Headroom) -> list[str]:
-    """Sentences to put on top of a study: where there is no headroom, or none can be told."""
+    """Sentences to put on top of a study: where there is no headroom, where none can be told, and
+    where best responses are none."""
     said = []
     for split in found.splits():
-        rows = [r for r in found.sides() if r.split == split and not r.gap.startswith("control")]
-        without = [
-            f"{r.gap} {gap_words(r.low, r.high, r.difference)}" for r in rows if r.headroom is False
-        ]
+        gaps = {r.gap: r for r in found.sides() if r.split == split}
+        gaps.pop("control - plain", None)
+        without = [r for r in gaps.values() if r.headroom is False]
+        told = ", ".join(f"{r.gap} {gap_words(r.low, r.high, r.difference)}" for r in without)
+        oracle = gaps.get("oracle - plain")
         side = f"{SIDES[split]} opponents"
-        if without:
+        if without and oracle is not None and oracle.headroom:
             said.append(
-                f"No headroom with {side} in {spoken(found.metric)}: {', '.join(without)} "
+                f"The best responses to {side} are no yardstick in {spoken(found.metric)}: {told} "
+                "includes zero or less, while the oracle gains. Train them for longer, or with "
+                "memory (headroom.best_response)."
+            )
+        elif without:
+            said.append(
+                f"No headroom with {side} in {spoken(found.metric)}: {told} "
                 "includes zero or less. Methods cannot be told apart here by what they infer."
             )
-        elif rows and all(r.headroom is None for r in rows):
+        elif gaps and all(r.headroom is None for r in gaps.values()):
             said.append(f"Headroom with {side} cannot be told: fewer than three seeds.")
     return said

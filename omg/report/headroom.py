@@ -72,7 +72,7 @@ def _opponents(found: Headroom) -> Html:
     caption = (
         f"{describe(found.metric).title}; {names}. Gain: best response minus plain. Normalised "
         "returns are 0 at random play and 1 at the best response, for opponents whose best "
-        "response is surely better than random play."
+        "response is surely better than random play and not worse than the plain agent."
     )
     content = table(head, lines, caption="Headroom by opponent", numeric=range(2, 8))
     return figure(content, caption)

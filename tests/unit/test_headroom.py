@@ -98,6 +98,37 @@ def test_a_study_without_headroom_is_told_so_and_one_with_it_is_not() -> None:
     assert "unseen opponents, oracle - plain: +4.000 [" in side_words(found())[0]
 
 
+def weak(headroom: Headroom) -> Headroom:
+    """The same with best responses that earn what random play and a bit more earns."""
+    changed = [
+        replace(c, metrics={"own_return": 0.1 * i}) if c.agent.startswith("best") else c
+        for i, c in enumerate(headroom.cells)
+    ]
+    return replace(headroom, cells=tuple(changed))
+
+
+def test_weak_best_responses_are_no_yardstick_and_do_not_hide_what_the_oracle_gains() -> None:
+    (said,) = warnings(weak(found()))
+    assert said.startswith("The best responses to unseen opponents are no yardstick")
+    assert "best response - plain" in said
+    assert "oracle - plain" not in said
+    (neither,) = warnings(weak(found(oracle=PLAIN)))
+    assert neither.startswith("No headroom")
+    assert "oracle - plain" in neither
+    assert "best response - plain" in neither
+
+
+def test_a_best_response_that_a_plain_agent_beats_is_no_reference() -> None:
+    headroom = found()
+    plain = {"plain-0": 9.4, "plain-1": 9.5, "plain-2": 9.6}
+    for more, wanted in ((0.0, {"a": (0.0, 9.5)}), (0.1, {})):
+        changed = tuple(
+            replace(c, metrics={"own_return": plain[c.agent] + more}) if c.agent in plain else c
+            for c in headroom.cells
+        )
+        assert replace(headroom, cells=changed).references("own_return") == wanted
+
+
 def test_where_less_is_better_headroom_lies_below_zero() -> None:
     steps = found(metric="ep_length")
     assert [row.headroom for row in steps.sides()] == [False, False]
