@@ -12,7 +12,7 @@ row that names nobody must stand in one row of a file as a whole. In a sentence 
 right before a number must be its own; a number that names nobody passes if any fact of the
 study reads like it. That is a weak test, so put results into tables. Values of the shipped YAML
 files are settings and no results. quoted.csv (page, number, source) lists figures of others.
-Anything else is listed, and fails: there are no exceptions.
+Anything else is listed, and fails.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def main() -> int:
     for page in pages():
         missing, count = untraced(page, results)
         failed += len(missing)
-        print(f"{page.relative_to(ROOT).as_posix()}: {count} numbers, {len(missing)} by no file")
+        print(f"{page.relative_to(ROOT).as_posix()}: {count} numbers, {len(missing)} untraced")
         for number in missing:
             where = f" (row '{number.label}', column '{number.column}')" if number.in_table else ""
             print(f"  line {number.line}: {number.text}{where}")

@@ -6,6 +6,12 @@
 Prints, per side: every method with its mean ± half a 95 % interval over seeds; what the study's
 baseline is ahead of the others, with Welch's p and Holm's; then the headroom and the tuning, where
 there are such files. `make results-check` reads the same files.
+
+    python -m benchmarks.results_tables <study> --pair "OMG event" LIAM [--seeds 1:10]
+        [--opponents patrols,leads] [--out docs/results/<page>/pairs.csv --what "first ten seeds"]
+
+One difference of two methods with the unseen opponents, or with some of them, uncorrected; `--out`
+adds it to a file.
 """
 
 from __future__ import annotations
@@ -15,7 +21,10 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.report import markdown_table
+from omg.evaluation.statistics import Welch
 
 Rows = list[dict[str, str]]
 COLUMNS = {
@@ -50,9 +59,15 @@ def chance(text: str) -> str:
     return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}".replace("e-0", "e-")
 
 
+def named(metric: str) -> tuple[str, int]:
+    """What a metric is called on pages, and its decimal places."""
+    return COLUMNS.get(metric, (metric.replace("_", " "), 3))
+
+
 def means(rows: Rows) -> str:
     """A side's methods, the best first."""
-    metrics = [metric for metric in COLUMNS if any(row["metric"] == metric for row in rows)]
+    there = list(dict.fromkeys(row["metric"] for row in rows))
+    metrics = [metric for metric in COLUMNS if metric in there] or there
     found = {(row["method"], row["metric"]): row for row in rows}
     first = [row for row in rows if row["metric"] == metrics[0]]
     table = []
@@ -64,9 +79,9 @@ def means(rows: Rows) -> str:
                 cells.append("-")
                 continue
             numbers = (float(cell[key]) for key in ("mean", "mean_low", "mean_high"))
-            cells.append(spread(*numbers, COLUMNS[metric][1]))
+            cells.append(spread(*numbers, named(metric)[1]))
         table.append(cells)
-    return markdown_table(["method", "seeds", *(COLUMNS[metric][0] for metric in metrics)], table)
+    return markdown_table(["method", "seeds", *(named(metric)[0] for metric in metrics)], table)
 
 
 def differences(rows: Rows) -> str:
@@ -74,9 +89,9 @@ def differences(rows: Rows) -> str:
     table = []
     for row in (row for row in rows if row["against"] == "baseline"):
         ahead, low, high = (-float(row[key]) for key in ("difference", "high", "low"))
-        named = f"{row['other']} − {row['method']}"
+        pair = f"{row['other']} − {row['method']}"
         told = spread(ahead, low, high, 3, signed=True)
-        table.append([named, told, chance(row["p"]), chance(row["p_holm"])])
+        table.append([pair, told, chance(row["p"]), chance(row["p_holm"])])
     return markdown_table(
         [rows[0]["metric"].replace("_", " "), "difference", "p", "p (Holm)"], table
     )
@@ -109,7 +124,7 @@ def tables(folder: Path) -> str:
         alone = [row for row in summary if (row["split"], row["lineup"]) == (side, "homologue")]
         if not alone:
             continue
-        parts += [f"## {alone[0]['side']} opponents", means(alone)]
+        parts += [f"## {alone[0].get('side', side)} opponents", means(alone)]
         here = [row for row in compared if (row["split"], row["lineup"]) == (side, "homologue")]
         if here:
             parts.append(differences(here))
@@ -121,13 +136,69 @@ def tables(folder: Path) -> str:
     return "\n\n".join(parts)
 
 
+def pair(
+    folder: Path, methods: Sequence[str], *, seeds: Sequence[int], opponents: Sequence[str]
+) -> dict[str, str]:
+    """The difference of two methods in own return, each seed by its mean over the opponents."""
+    samples = []
+    for method in methods:
+        values: dict[int, list[float]] = {}
+        for row in read(folder, "crossplay"):
+            place = (row["method"], row["split"], row["lineup"])
+            wanted = any(name in row["opponent"] for name in opponents) or not opponents
+            wanted &= not seeds or int(row["seed"]) in seeds
+            if wanted and place == (method, "heldout", "homologue"):
+                values.setdefault(int(row["seed"]), []).append(float(row["own_return"]))
+        samples.append([float(np.mean(each)) for each in values.values()])
+    if not all(samples):
+        raise SystemExit(f"{folder}/crossplay.csv has no such games of {' and '.join(methods)}.")
+    welch = Welch.of(*samples)
+    found, p = welch.interval(), welch.p_value()
+    numbers = {"difference": found.value, "low": found.low, "high": found.high, "p": p}
+    counts = {"seeds": len(samples[0]), "other_seeds": len(samples[1])}
+    told = {name: "" if value is None else repr(value) for name, value in numbers.items()}
+    return {
+        "method": methods[0],
+        "other": methods[1],
+        **told,
+        **{k: str(v) for k, v in counts.items()},
+    }
+
+
+def add(row: dict[str, str], out: Path) -> None:
+    """Put a row into a CSV file."""
+    new = not out.is_file()
+    with out.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(row), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.results_tables")
     parser.add_argument("study", type=Path, help="a pipeline's folder, or docs/results/<page>")
+    parser.add_argument("--pair", nargs=2, metavar="METHOD", help="one difference instead")
+    parser.add_argument("--seeds", default="", help="of these seeds only: first:last")
+    parser.add_argument("--opponents", default="", help="with these only, by parts of their names")
+    parser.add_argument("--out", type=Path, help="add the difference to this CSV file")
+    parser.add_argument("--what", default="", help="what it is, for that file")
     given = parser.parse_args(words)
-    if not (given.study / "summary.csv").is_file():
-        parser.error(f"{given.study} has no summary.csv. Name the folder of a finished study.")
-    print(tables(given.study))
+    needed = "crossplay.csv" if given.pair else "summary.csv"
+    if not (given.study / needed).is_file():
+        parser.error(f"{given.study} has no {needed}. Name the folder of a finished study.")
+    if not given.pair:
+        print(tables(given.study))
+        return 0
+    first, _, last = given.seeds.partition(":")
+    seeds = range(int(first), int(last or first) + 1) if first else ()
+    opponents = [name for name in given.opponents.split(",") if name]
+    row = pair(given.study, given.pair, seeds=seeds, opponents=opponents)
+    numbers = [float(row[key]) for key in ("difference", "low", "high")]
+    told = spread(*numbers, 3, signed=True)
+    print(f"{row['method']} − {row['other']}: {told}, p {chance(row['p'])}")
+    if given.out:
+        add({"what": given.what, **row}, given.out)
     return 0
 
 
