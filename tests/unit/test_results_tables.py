@@ -83,7 +83,9 @@ def test_a_pair_is_compared_by_some_seeds_and_some_opponents(
         main([str(tmp_path), "--pair", "A", "C"])
 
 
-@pytest.mark.parametrize("page", ["foraging-far-again", "foraging-strangers"])
+@pytest.mark.parametrize(
+    "page", ["foraging-far-again", "foraging-strangers", "foraging-strangers-sight"]
+)
 def test_the_differences_on_a_page_are_the_printed_ones(page: str) -> None:
     results = ROOT / "docs" / "results"
     text = (results / f"{page}.md").read_text(encoding="utf-8")
