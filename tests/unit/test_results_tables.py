@@ -84,7 +84,13 @@ def test_a_pair_is_compared_by_some_seeds_and_some_opponents(
 
 
 @pytest.mark.parametrize(
-    "page", ["foraging-far-again", "foraging-strangers", "foraging-strangers-sight"]
+    "page",
+    [
+        "foraging-far-again",
+        "foraging-strangers",
+        "foraging-strangers-sight",
+        "foraging-strangers-ablations",
+    ],
 )
 def test_the_differences_on_a_page_are_the_printed_ones(page: str) -> None:
     results = ROOT / "docs" / "results"
