@@ -313,6 +313,7 @@ class OpponentModelSection(Section):
     am_history: Annotated[bool, PRIOR]
     liam_embed_dim: Annotated[Width, PRIOR]
     liam_action_weight: Annotated[Real, Field(ge=0)]
+    liam_others_actions: Annotated[bool, PRIOR]
 
 
 class MelibaSection(Section):

@@ -270,6 +270,7 @@ def check_options(config: Config) -> None:
     of = {
         "am_history": ("base_am", False),
         "am_feature": ("liam_am", "latent"),
+        "liam_others_actions": ("liam_am", False),
         "types_feature": ("types_am", "most_probable"),
         "types_teacher": ("types_am", False),
         "moa_goal": ("moa", "none"),

@@ -125,6 +125,7 @@ def test_the_command_lists_all_of_them_for_people_and_for_programs() -> None:
         (["--config=d3qn_am", "--am_feature=both"], "am_feature=both is an option of"),
         (["--config=d3qn_am", "--am_history=True"], ""),
         (["--config=d3qn_liam", "--am_feature=both"], ""),
+        (["--config=d3qn_am", "--liam_others_actions"], "liam_others_actions=True is an option of"),
     ],
 )
 def test_an_option_of_another_opponent_model_is_refused(words: list[str], refused: str) -> None:

@@ -37,10 +37,12 @@ from .test_mixed_teams import CPU, SMALL, TASK, collect, make_rollout
 
 HISTORY = ("--am_model=base_am", "--am_history=True")
 LIAM = "--am_model=liam_am"
+ACTIONS = "--liam_others_actions=True"
 KINDS = [
     pytest.param((LIAM, "--am_feature=latent"), id="latent"),
     pytest.param((LIAM, "--am_feature=decoded"), id="decoded"),
     pytest.param((LIAM, "--am_feature=both"), id="both"),
+    pytest.param((LIAM, ACTIONS), id="others_actions"),
     pytest.param(HISTORY, id="history"),
 ]
 
@@ -223,7 +225,25 @@ def test_liam_acts_on_nothing_that_only_the_others_know(pool: Path, kind: str) -
     assert torch.equal(features(team, episodes), features(team, team.trajectories(changed)))
 
 
-@pytest.mark.parametrize("kind", [(LIAM,), HISTORY])
+def test_the_option_shows_liam_the_others_last_actions_and_nothing_else_of_them(pool: Path) -> None:
+    rollout = make_rollout(words(pool, LIAM, ACTIONS))
+    team, episodes = team_of(rollout), played(rollout)
+    hidden, shown = episodes.team.copy(), episodes.team.copy()
+    for row, seat in enumerate(hidden[SEAT].tolist()):
+        for other in {0, 1, 2} - {seat}:
+            hidden.raw("obs")[row, :, other] = 7
+            hidden.raw("state")[row] = 7
+            acted = shown.raw("actions")[row, 2, other]
+            shown.raw("actions")[row, 2, other] = (acted + 1) % 3
+    known = features(team, episodes)
+    assert torch.equal(known, features(team, team.trajectories(hidden)))
+    changed = features(team, team.trajectories(shown))
+    now, then = (episodes.packing.unpack(f) for f in (known, changed))
+    assert torch.equal(now[:, :3], then[:, :3])  # an action is seen one step after it
+    assert not torch.isclose(now[:, 3], then[:, 3]).all(-1).any()
+
+
+@pytest.mark.parametrize("kind", [(LIAM,), (LIAM, ACTIONS), HISTORY])
 def test_the_gradient_of_the_last_step_reaches_the_first(pool: Path, kind: tuple[str, ...]) -> None:
     rollout = make_rollout(words(pool, *kind))
     team, episodes = team_of(rollout), played(rollout)
@@ -519,6 +539,7 @@ def test_a_run_resumes_exactly_and_its_checkpoint_loads(
         ((), ("--am_present=True",), "am_present=False there, True here"),
         ((), ("--am_feature=both",), "am_feature=latent there, both here"),
         ((), ("--liam_embed_dim=6",), "liam_embed_dim=5 there, 6 here"),
+        ((), (ACTIONS,), "liam_others_actions=False there, True here"),
         (("--am_model=base_am",), HISTORY, "am_history=False there, True here"),
     ],
 )

@@ -34,6 +34,7 @@ class LiamModel(OpponentModel):
     """z_t of (o_1, a_0, … o_t, a_{t-1}), own ones only. Decoders tell from z_t what every other
     agent sees and does at t; they are needed for learning, and for `am_feature` decoded or both.
     Then a third one tells the others' features in the state, where the environment declares them.
+    With `liam_others_actions` the encoder also sees a⁻ⁱ_{t-1}, as OMG's inference does.
     """
 
     def __init__(self, *, spec: EnvSpec, own_dim: int, config: Config) -> None:
@@ -44,7 +45,9 @@ class LiamModel(OpponentModel):
         self.reads_state = self._kind != "latent"
         self._action_weight = config.liam_action_weight
         self._one_hot = OneHot(spec.n_actions)
-        self.fc = nn.Linear(own_dim + spec.n_actions + spec.n_agents, hidden)
+        self._sees_actions = config.liam_others_actions
+        seen_actions = spec.n_agents if self._sees_actions else 1
+        self.fc = nn.Linear(own_dim + seen_actions * spec.n_actions + spec.n_agents, hidden)
         self.rnn = GRUCore(hidden, hidden)
         self.embedding = nn.Linear(hidden, embed_dim)
         self.obs_decoder = _decoder(embed_dim, hidden, self._others * spec.obs_dim)
@@ -61,8 +64,10 @@ class LiamModel(OpponentModel):
         self._seats: Tensor
 
     def _inputs(self, rows: ModelRows) -> Tensor:
-        own = [rows.own, self._one_hot(rows.last_action), self._seats[rows.seats]]
-        return torch.relu(self.fc(torch.cat(own, -1)))
+        seen = [rows.own, self._one_hot(rows.last_action), self._seats[rows.seats]]
+        if self._sees_actions:
+            seen.append(self._one_hot(rows.others_last).flatten(1))
+        return torch.relu(self.fc(torch.cat(seen, -1)))
 
     def embed(self, rows: ModelRows, packing: Packing) -> Tensor:
         """z of every packed slot, [P, E], with gradient through all steps."""
@@ -148,7 +153,11 @@ class LiamModel(OpponentModel):
         return {"liam_am": self}
 
     def describe(self) -> Mapping[str, Any]:
-        return {"am_feature": self._kind, "liam_embed_dim": self._embed_dim}
+        return {
+            "am_feature": self._kind,
+            "liam_embed_dim": self._embed_dim,
+            "liam_others_actions": self._sees_actions,
+        }
 
     def record_dims(self) -> Mapping[str, int]:
         return {
