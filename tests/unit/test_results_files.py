@@ -39,7 +39,7 @@ def half(values: list[float]) -> float:
     "study",
     [
         *("foraging-far", "foraging-far-again", "foraging-far-ablations", "foraging-strangers"),
-        *("foraging-strangers-sight", "foraging-strangers-ablations"),
+        *("foraging-strangers-sight", "foraging-strangers-noise", "foraging-strangers-ablations"),
         *("foraging-three", "foraging-coop"),
         *("foraging-paper", "predator-prey", "stag-hunt", "battle"),
     ],

@@ -89,6 +89,7 @@ def test_a_pair_is_compared_by_some_seeds_and_some_opponents(
         "foraging-far-again",
         "foraging-strangers",
         "foraging-strangers-sight",
+        "foraging-strangers-noise",
         "foraging-strangers-ablations",
     ],
 )
