@@ -18,6 +18,7 @@ def pipeline(
     pipeline: str = typer.Option("", help="a shipped pipeline or a .yaml file; empty: env-config"),
     out: str = typer.Option("", help="folder of everything; empty: results/<pipeline>"),
     jobs: int = JOBS,
+    only: list[str] = typer.Option([], help="these steps and what they need, e.g. 'agents/liam-*'"),
     dry_run: bool = typer.Option(False, "--dry-run", help="print the commands and do nothing"),
     redo: bool = typer.Option(False, "--redo", help="do again what was done with other settings"),
     executor: str = typer.Option("local", help="local: processes here; ray: tasks of Ray"),
@@ -31,12 +32,18 @@ def pipeline(
     from omg.studies.plan import plan_of
 
     plan = plan_of(env_config=env_config, pipeline=pipeline, out=out, words=context.args)
+    whole, plan = plan, plan.only(only) if only else plan
     if dry_run:
         return print_commands(plan)
     from omg.studies.execute import run_pipeline
     from omg.studies.summary import print_result
 
     run_pipeline(plan, jobs=jobs, redo=redo, executor=executor, address=address, cpus=cpus_per_step)
+    if len(plan.steps) < len(whole.steps):
+        return print(
+            f"{len(plan.steps)} of {len(whole.steps)} steps are done here. Without --only the same "
+            f"command does the rest. Everything is in {plan.out}"
+        )
     return print_result(plan)
 
 

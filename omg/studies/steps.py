@@ -3,6 +3,7 @@ become the words of a command line, and back."""
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import shlex
@@ -67,11 +68,24 @@ class Plan:
     def of_stage(self, stage: str) -> list[Step]:
         return [step for step in self.steps if step.stage == stage]
 
-    def until(self, key: str) -> Plan:
-        """The part of the plan that a step needs, and the step."""
+    def only(self, patterns: Sequence[str]) -> Plan:
+        """The steps whose keys match one of the patterns, and what they need."""
+        keys = [step.key for step in self.steps]
+        found = {pattern: fnmatch.filter(keys, pattern) for pattern in patterns}
+        for pattern, matching in found.items():
+            if not matching:
+                raise OmgError(
+                    f"--only={pattern} matches no step of {self.name}. Its steps are named like "
+                    f"{', '.join(self.of_stage(stage)[0].key for stage in self.stages())}; all of "
+                    "them: --dry-run."
+                )
+        return self.until(*(key for matching in found.values() for key in matching))
+
+    def until(self, *keys: str) -> Plan:
+        """These steps and the part of the plan that they need."""
         needs = {step.key: step.needs for step in self.steps}
         wanted: set[str] = set()
-        waiting = [key]
+        waiting = [*keys]
         while waiting:
             wanted.add(now := waiting.pop())
             waiting += [need for need in needs[now] if need not in wanted]

@@ -340,6 +340,28 @@ def test_headroom_alone_needs_neither_priors_nor_other_methods(tmp_path: Path) -
     assert part.steps[-1].key == "headroom"
 
 
+def test_only_takes_the_steps_that_match_and_what_they_need(tmp_path: Path) -> None:
+    whole = plan_of(changed("report", True), tmp_path)
+    part = whole.only(["agents/omg_*-s2", "agents/d3qn-s1"])
+    assert [step.key for step in part.steps if step.stage == "agents"] == [
+        "agents/omg_tuned-s2",
+        "agents/d3qn-s1",
+    ]
+    assert part.stages() == ["opponents", "pool", "priors", "agents"]
+    assert part.of_stage("opponents") == whole.of_stage("opponents")
+    plain = whole.only(["agents/d3qn-s1"])
+    assert plain.stages() == ["opponents", "pool", "agents"]
+    prints = whole.fingerprints()
+    assert part.fingerprints() == {step.key: prints[step.key] for step in part.steps}
+
+
+@pytest.mark.parametrize("pattern", ["agents/none-*", "AGENTS/*", ""])
+def test_only_refuses_a_pattern_that_matches_nothing(pattern: str, tmp_path: Path) -> None:
+    whole = plan_of(changed("report", True), tmp_path)
+    with pytest.raises(OmgError, match=r"matches no step.*opponents/.*pool.*agents/.*--dry-run"):
+        whole.only(["pool", pattern])
+
+
 @pytest.mark.parametrize(
     ("headroom", "expected"),
     [
