@@ -127,7 +127,7 @@ def _update(words: list[str], episodes: int, env_steps: int = ANNEALED) -> Calla
     learner = build_learner(config, spec=spec, mac=mac, device=CPU)
     batch = _episodes(scheme, spec, episodes)
     batch.numbers = np.arange(episodes)  # as in a buffer: the frozen prior knows them already
-    return lambda: learner.train(batch, Progress(env_steps, 0, 0))
+    return lambda: learner.update(batch, Progress(env_steps, 0, 0))
 
 
 def _seconds(

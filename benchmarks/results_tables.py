@@ -5,7 +5,8 @@
 
 Prints, per side: every method with its mean ± half a 95 % interval over seeds; what the study's
 baseline is ahead of the others, with Welch's p and Holm's; then the headroom and the tuning, where
-there are such files. `make results-check` reads the same files.
+there are such files. Of a benchmark of teams: a table per task. `make results-check` reads the
+same files.
 
     python -m benchmarks.results_tables <study> --pair "OMG event" LIAM [--seeds 1:10]
         [--opponents patrols,leads] [--out docs/results/<page>/pairs.csv --what "first ten seeds"]
@@ -116,8 +117,40 @@ def headroom(rows: Rows, metric: str) -> str:
     return markdown_table(["opponents", "gap", metric.replace("_", " ")], table)
 
 
+def reach(row: dict[str, str], what: str) -> str:
+    """`mean (low to high)`: an interval that may be cut at what can be earned."""
+    value, low, high = (row[f"{what}_{key}"] for key in ("return", "low", "high"))
+    places = 1 if abs(float(value)) >= 10 else 2
+    told = f"{float(value):.{places}f}"
+    if low and high:
+        told += f" ({float(low):.{places}f} to {float(high):.{places}f})"
+    return told.replace("-", "−")
+
+
+def benchmark(rows: Rows) -> str:
+    """What each team earned on each task; the best maximum first."""
+    parts = []
+    for task in dict.fromkeys(row["task"] for row in rows):
+        here = sorted(
+            (row for row in rows if row["task"] == task), key=lambda row: -float(row["max_return"])
+        )
+        table = [
+            [
+                *(row["method"], row["tested"], row["seeds"] if row["seeds"] != "0" else "-"),
+                *(f"{int(row[key]):,}" if int(row[key]) else "-" for key in ("steps", "max_at")),
+                *(reach(row, "max"), reach(row, "average")),
+            ]
+            for row in here
+        ]
+        head = ["method", "tested", "seeds", "steps", "maximum at", "maximum", "average"]
+        parts += [f"## {task}", markdown_table(head, table)]
+    return "\n\n".join(parts)
+
+
 def tables(folder: Path) -> str:
     """All of them, as text for a page."""
+    if teams := read(folder, "benchmark"):
+        return benchmark(teams)
     summary, compared = read(folder, "summary"), read(folder, "comparisons")
     parts = []
     for side in SIDES:
@@ -184,9 +217,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="add the difference to this CSV file")
     parser.add_argument("--what", default="", help="what it is, for that file")
     given = parser.parse_args(words)
-    needed = "crossplay.csv" if given.pair else "summary.csv"
-    if not (given.study / needed).is_file():
-        parser.error(f"{given.study} has no {needed}. Name the folder of a finished study.")
+    needed = ["crossplay.csv"] if given.pair else ["summary.csv", "benchmark.csv"]
+    if not any((given.study / name).is_file() for name in needed):
+        told = " and no ".join(needed)
+        parser.error(f"{given.study} has no {told}. Name the folder of a finished study.")
     if not given.pair:
         print(tables(given.study))
         return 0

@@ -150,7 +150,7 @@ class Training:
     def update(self, batch: EpisodeBatch) -> None:
         """One update."""
         with self.clock.timing("update"):
-            self.learner.train(batch, Progress(self.env_steps, self.episodes, self.updates))
+            self.learner.update(batch, Progress(self.env_steps, self.episodes, self.updates))
         self.updates += 1
 
     def warm(self, updates: int = 2) -> None:

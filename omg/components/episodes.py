@@ -271,6 +271,19 @@ class EpisodeBatch:
             if mark_filled and not constant:
                 self.filled[rows, steps] = True
 
+    def transitions(self) -> Tensor:
+        """The slots in which something was done: all filled ones but an episode's last, [B, T]."""
+        done = torch.zeros_like(self.filled)
+        done[:, :-1] = self.filled[:, 1:]
+        return done
+
+    def with_field(self, name: str, value: Tensor) -> EpisodeBatch:
+        """The same episodes with other values of a field."""
+        data = {**self._data, name: value.to(self.raw(name).dtype)}
+        batch = EpisodeBatch.from_data(self.scheme, data, self.filled)
+        batch.numbers, batch.writable = self.numbers, self.writable
+        return batch
+
     def copy(self) -> EpisodeBatch:
         """An independent, writable batch."""
         data = {name: value.clone() for name, value in self._data.items()}

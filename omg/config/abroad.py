@@ -51,6 +51,7 @@ _NAMES = {
     "use_sacred": "sacred",
     "wandb_entity": "wandb_team",
     "standardise_values": "standardise_returns",
+    "standardise_rewards": "reward_standardisation normalise_rewards normalize_rewards",
     "test_greedy": "evaluation_epsilon deterministic_eval",
     "policy_model": "use_rnn network model architecture policy",
     "seed": "env_seed random_seed torch_seed rng_seed",
@@ -70,14 +71,13 @@ _ADVICE = {
     "environment, e.g. env_args.max_episode_steps=50; 'omg envs info <env>' lists them",
     "target_update_interval_or_tau": "Use target_update_interval (episodes), or target_update_tau "
     "(0 to 1) for soft updates",
-    "standardise_rewards reward_standardisation normalise_rewards normalize_rewards": "Rewards are "
-    "learned from as they are; standardise_values is for the critics of PPO",
     "add_value_last_step": "Episodes that were cut off are bootstrapped, those that ended are not",
     "obs_individual_obs": "What a critic reads follows from the key critic",
     "seeds jobs out redo": "Several runs at a time: omg train --seeds=1:4 --jobs=2 --out=<folder>",
     "hypergroup": "Use label to tell runs apart",
     "render": "Use save_replay, or 'omg envs play <env>'",
-    "lr_decay anneal_lr lr_schedule": "The learning rate is constant: lr",
+    "lr_decay anneal_lr lr_schedule": "lr_finish is the share of lr that is left at t_max, in a "
+    "straight line",
 }
 ADVICE = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
 

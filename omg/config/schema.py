@@ -385,6 +385,7 @@ class QLearningSection(Section):
     gamma: Unit
     lr: Positive
     lr_finish: Unit
+    standardise_rewards: bool
     optimizer: Literal["rmsprop", "adam"]
     optim_alpha: Unit
     optim_eps: Positive

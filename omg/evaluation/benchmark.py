@@ -91,10 +91,11 @@ def _rows(task: str, method: str, runs: Sequence[Path]) -> Iterator[Row]:
     ):
         curves = [curves[metric] for curves in every if metric in curves]
         if len(curves) == len(runs):
-            yield _row(task, method, tested, curves)
+            yield row_of(task, method, tested, curves)
 
 
-def _row(task: str, method: str, tested: str, curves: Sequence[Curve]) -> Row:
+def row_of(task: str, method: str, tested: str, curves: Sequence[Curve]) -> Row:
+    """What seeds of a method earned, each by the curve of its tests."""
     steps, values = on_common_steps(curves)
     best = int(values.mean(0).argmax())
     most, average = mean_interval(values[:, best]), mean_interval(values.mean(1))

@@ -96,21 +96,28 @@ def draw_curves(
     groups: Mapping[str, Sequence[Path]], out: Path, *, metric: str = "test_return_mean"
 ) -> Path:
     """Write a PNG (or whatever the suffix says) of a metric for groups of runs."""
+    read = {name: [read_curve(run, metric) for run in runs] for name, runs in groups.items()}
+    return draw(read, out, metric=metric)
+
+
+def draw(
+    groups: Mapping[str, Sequence[Curve]], out: Path, *, metric: str = "test_return_mean"
+) -> Path:
+    """The same of curves that were read already."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.2, 4.0), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for colour, (label, runs) in zip(_cycle(len(groups)), groups.items(), strict=True):
-        curves = [read_curve(run, metric) for run in runs]
+    for colour, (label, curves) in zip(_cycle(len(groups)), groups.items(), strict=True):
         steps, mean, spread = band(curves)
-        seeds = f" ({len(runs)} seeds)" if len(runs) > 1 else ""
+        seeds = f" ({len(curves)} seeds)" if len(curves) > 1 else ""
         axes.plot(steps, mean, color=colour, linewidth=2, label=label + seeds)
-        if len(runs) >= MIN_SEEDS:
+        if len(curves) >= MIN_SEEDS:
             low, high = (clipped(metric, mean + side * spread) for side in (-1, 1))
             axes.fill_between(steps, low, high, color=colour, alpha=0.18)
-        elif len(runs) > 1:  # no interval: each seed
+        elif len(curves) > 1:  # no interval: each seed
             for row in on_common_steps(curves)[1]:
                 axes.plot(steps, row, color=colour, linewidth=0.8, alpha=0.6)
     low, high = axes.get_ylim()

@@ -34,7 +34,7 @@ class Finetuner:
         self.learner: Learner = build_learner(
             config, spec=seated.spec, mac=seated.mac, device=seated.device
         )
-        load_networks(seated.agent.model, self.learner.networks())
+        load_networks(seated.agent.model, self.learner.weights())
         load_optimiser(seated.agent.model, self.learner, config)
         self.learner.after_load()
         self._saved: Mapping[str, Any] = copy.deepcopy(self.learner.state_dict())

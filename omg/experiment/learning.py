@@ -106,6 +106,6 @@ class Learning:
         if self.lr_finish != 1.0:
             done = min(1.0, counters.env_steps / self.numbers.t_max)
             set_rates(self.learner.optimisers(), 1.0 - done * (1.0 - self.lr_finish))
-        metrics = self.learner.train(batch.to(self.device), counters.progress())
+        metrics = self.learner.update(batch.to(self.device), counters.progress())
         counters.updates += 1
         return metrics

@@ -258,13 +258,24 @@ class Run:
         """Of the game that is played, where it is one of its own."""
         return environment_versions(self.config.env, self.config.env_args)
 
+    def _check_unit(self, folder: Path) -> None:
+        """Values that were learned in another unit of rewards would mean nothing here."""
+        own, theirs = self.config.standardise_rewards, (folder / "rewards.th").is_file()
+        if own != theirs:
+            raise OmgError(
+                f"{folder} was trained with standardise_rewards={theirs}, and its values are in "
+                f"that unit. Set standardise_rewards={theirs}, or leave checkpoint_path out."
+            )
+
     def load_checkpoint(self, *, for_training: bool) -> Path:
         """Load what checkpoint_path names; a mismatch is explained before anything changes."""
         config, learner = self.config, self.parts.learner
         folder = find_model_folder(config.checkpoint_path, config.load_step)
         groups = ("shapes", "policy", "critic") if for_training else ("shapes", "policy")
-        networks = learner.networks() if for_training else self.parts.mac.networks()
+        networks = learner.weights() if for_training else self.parts.mac.networks()
         wanted, team = self.parts.meta, learner.team()
+        if for_training and team is None:
+            self._check_unit(folder)
         if team is not None:  # it plays, and something else is trained
             networks, groups, for_training = team[0], ("shapes", "policy"), False
             wanted = {**wanted, "policy": team[1]}

@@ -260,7 +260,7 @@ class TrainingLoop:
         meta["run"] = self.folder.id
         save_models(
             self.folder.models / name,
-            networks=parts.learner.networks(),
+            networks=parts.learner.weights(),
             optimiser=parts.learner.optimiser_state(),
             meta=meta,
         )

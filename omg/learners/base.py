@@ -17,6 +17,7 @@ from omg.config.schema import Config
 from omg.controllers import CONTROLLERS
 from omg.controllers.base import Controller
 from omg.controllers.team import TeamMAC
+from omg.learners.reward_unit import RewardUnit
 from omg.modules.kernels.given import GivenLoss
 from omg.modules.kernels.optimiser import FastAdam, FastRMSprop, clipped_step
 from omg.types import EnvSpec, OmgError
@@ -51,6 +52,12 @@ def check_supported(config: Config, able: Capabilities, spec: EnvSpec | None = N
         raise OmgError(
             f"{learner} needs {wanted}, not agent_output_type={config.agent_output_type}. "
             f"Set agent_output_type={able.outputs}."
+        )
+    by_rewards = config.subgoal_mode == "event" and spec is not None and not spec.event_actions
+    if config.standardise_rewards and by_rewards:
+        raise OmgError(
+            "subgoal_mode=event finds events of this game by rewards as they are. Set "
+            "standardise_rewards=false, or another subgoal_mode."
         )
     _check_parts(config, able, learner)
     _check_others(config)
@@ -152,6 +159,8 @@ class Learner(ABC):
     able: ClassVar[Capabilities] = Capabilities(mixers="optional")
     # True: it learns from the games of frozen players alone, who take every seat.
     gathers: ClassVar[bool] = False
+    # The unit in which rewards are learned from (standardise_rewards); None: as they are.
+    reward_unit: RewardUnit | None = None
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -162,6 +171,12 @@ class Learner(ABC):
     def train(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
         """One update on a batch of episodes; on-policy, a batch of the present policy's play that
         is seen only once (and may be gone through several times in here)."""
+
+    def update(self, batch: EpisodeBatch, progress: Progress) -> Metrics:
+        """`train`, with rewards in their unit."""
+        if self.reward_unit is not None:
+            batch = self.reward_unit.standardised(batch)
+        return self.train(batch, progress)
 
     def receive(self, episodes: EpisodeBatch) -> None:  # noqa: B027 - optional
         """Every episode of the run, once, when it has ended; updates are made by `train`."""
@@ -180,14 +195,21 @@ class Learner(ABC):
         and loading follow from it."""
         return {"networks": self.networks(), "optimiser": self.optimisers()}
 
+    def weights(self) -> Mapping[str, nn.Module]:
+        """As `networks`, and the unit of rewards: values mean nothing without it."""
+        return {**self.networks(), **self._unit()}
+
+    def _unit(self) -> dict[str, nn.Module]:
+        return {} if self.reward_unit is None else {"rewards": self.reward_unit}
+
     def state_dict(self) -> dict[str, Any]:
         """The state of all that `saved` names."""
-        state: dict[str, Any] = state_of(self.saved())
+        state: dict[str, Any] = state_of({**self.saved(), **self._unit()})
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The opposite of `state_dict`."""
-        restore(self.saved(), state)
+        restore({**self.saved(), **self._unit()}, state)
 
     def optimiser_state(self) -> dict[str, Any]:
         """The content of opt.th."""

@@ -16,6 +16,7 @@ from omg.envs.contract import BatchedEnv
 from omg.envs.registry import BatchFactory, make_batched
 from omg.envs.workers import WorkerVectorEnv
 from omg.learners import LEARNERS, Learner
+from omg.learners.reward_unit import RewardUnit
 from omg.opponents.lineups import LineUp
 from omg.registry import Registry
 from omg.runners.rewards import reweighting_of
@@ -112,9 +113,12 @@ def build_learner(
     config: Config, *, spec: EnvSpec, mac: Controller, device: torch.device
 ) -> Learner:
     """The configured learner of a controller's networks."""
-    return LEARNERS.build(
+    learner = LEARNERS.build(
         config.learner, config.learner_args, config=config, spec=spec, mac=mac, device=device
     )
+    if config.standardise_rewards and not learner.gathers:
+        learner.reward_unit = RewardUnit(mac.seats).to(device)
+    return learner
 
 
 def make_controller(

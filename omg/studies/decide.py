@@ -30,7 +30,7 @@ def decide(plan: Plan, state: PipelineState, *, redo: bool = False) -> list[Deci
     for step in plan.steps:
         record = state.records.get(step.key)
         if record is None:
-            if step.output.exists():
+            if step.output.exists() and not step.by_hand:
                 raise OmgError(
                     f"{step.output} exists, but this pipeline did not make it. Move it away, or "
                     "choose another --out."

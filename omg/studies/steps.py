@@ -40,6 +40,7 @@ class Step:
     places: Mapping[str, str] = field(default_factory=dict)
     cpus: int = 1  # how many it keeps busy
     spreads: bool = False  # its command takes --jobs
+    by_hand: bool = False  # a table of what the others made, which may be made by hand as well
 
     @property
     def name(self) -> str:

@@ -133,4 +133,5 @@ def _table(runs: Sequence[Step], out: Path, episodes: int) -> Step:
         needs=tuple(step.key for step in runs),
         output=out / "benchmark.csv",
         leaves=("benchmark-*.png",),
+        by_hand=True,
     )

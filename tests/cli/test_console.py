@@ -150,7 +150,7 @@ def test_names_of_other_frameworks_are_answered_with_ours() -> None:
         ("time_limit", r"env_args\.max_episode_steps"),
         ("map_name", r"env_args\.map_name="),
         ("target_update_interval_or_tau", r"target_update_interval .*target_update_tau"),
-        ("standardise_rewards", "standardise_values"),
+        ("lr_decay", "lr_finish"),
     ],
 )
 def test_what_no_key_sets_is_answered_with_what_to_do(wrong: str, told: str) -> None:

@@ -281,6 +281,7 @@ def test_policies_per_seat_have_models_of_their_own() -> None:
         ("ppo", {"policies": "team"}, "policies"),
         ("ppo", {"window": 0}, "window"),
         ("ppo", {"lr_finish": 0.1}, "lr_finish"),
+        ("ppo", {"standardise_rewards": True}, "standardise_rewards"),
         ("dqn", {"alg": "d3qn_am", "q_lambda": 0.8}, "q_lambda"),
     ],
 )

@@ -14,8 +14,10 @@ from omg.config.loader import available, load_command_line
 from omg.envs.registry import make_batched
 from omg.evaluation.benchmark import RANDOM, random_returns, within_reach, write_benchmark
 from omg.evaluation.statistics import Interval
+from omg.studies.decide import decide
 from omg.studies.execute import run_pipeline
 from omg.studies.plan import plan_of
+from omg.studies.state import PipelineState
 from omg.types import OmgError
 
 SMALL = {
@@ -60,6 +62,19 @@ def test_every_task_method_and_seed_is_one_run_and_the_table_comes_last(tmp_path
     mappo = plan.steps[3].settings
     assert (mappo["lr"], mappo["gamma"], mappo["seed"], mappo["t_max"]) == (0.002, 0.9, 2, 300)
     assert mappo["env_args"]["key"] == "Foraging-5x5-2p-1f-v3"
+
+
+def test_a_table_that_was_made_by_hand_is_made_again_and_a_foreign_run_is_not(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    plan = plan_of(pipeline=written(tmp_path), out=str(out))
+    out.mkdir()
+    (out / "benchmark.csv").write_text("task\n")
+    assert {each.action for each in decide(plan, PipelineState(plan))} == {"start"}
+    plan.steps[0].output.mkdir(parents=True)
+    with pytest.raises(OmgError, match="did not make it"):
+        decide(plan, PipelineState(plan))
 
 
 @pytest.mark.parametrize(

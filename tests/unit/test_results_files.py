@@ -40,7 +40,8 @@ def half(values: list[float]) -> float:
     [
         *("foraging-far", "foraging-far-again", "foraging-far-ablations", "foraging-strangers"),
         *("foraging-strangers-sight", "foraging-strangers-noise", "foraging-strangers-ablations"),
-        *("foraging-three", "foraging-coop"),
+        *("foraging-strangers-again", "foraging-population", "foraging-three", "foraging-coop"),
+        *("foraging-strangers-subgoals", "foraging-strangers-supervised"),
         *("foraging-paper", "predator-prey", "stag-hunt", "battle"),
     ],
 )

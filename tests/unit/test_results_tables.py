@@ -90,6 +90,10 @@ def test_a_pair_is_compared_by_some_seeds_and_some_opponents(
         "foraging-strangers",
         "foraging-strangers-sight",
         "foraging-strangers-noise",
+        "foraging-strangers-again",
+        "foraging-population",
+        "foraging-strangers-subgoals",
+        "foraging-strangers-supervised",
         "foraging-strangers-ablations",
     ],
 )
@@ -99,5 +103,5 @@ def test_the_differences_on_a_page_are_the_printed_ones(page: str) -> None:
     rows = [
         line for line in tables(results / page).splitlines() if line.startswith("| OMG event − ")
     ]
-    assert len(rows) > 5
+    assert rows
     assert [row for row in rows if row not in text] == []

@@ -164,6 +164,11 @@ def check_host(settings: Settings, host: str) -> None:
             f"lr_finish={config.lr_finish:g} is for runs of a known length. RLlib takes a schedule "
             "instead, e.g. .training(lr=[[0, 0.001], [1000000, 0.0]]): set lr_finish=1."
         )
+    if config.standardise_rewards:
+        raise OmgError(
+            "standardise_rewards changes what our own learners learn from; RLlib's learn from "
+            "rewards as they are. Set standardise_rewards=false."
+        )
     if config.reward_weights:
         raise OmgError(
             "reward_weights change what our own learners learn from; RLlib has its own rewards. "
