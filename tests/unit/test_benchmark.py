@@ -98,7 +98,7 @@ def test_shipped_benchmarks_can_be_planned() -> None:
     assert names == ["benchmark_lbf", "benchmark_mpe", "benchmark_rware"]
     counts = {name: len(plan_of(pipeline=name).steps) for name in names}
     assert counts == {
-        "benchmark_lbf": 5 * 7 * 7 + 1,
+        "benchmark_lbf": 5 * 12 * 10 + 1,
         "benchmark_mpe": 5 * 2 * 6 + 1,
         "benchmark_rware": 5 * 3 * 6 + 1,
     }

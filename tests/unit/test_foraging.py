@@ -318,6 +318,34 @@ def test_foods_keep_their_distance_and_fewer_come_when_there_is_no_room() -> Non
         assert not np.isin(apart, [0, 1, 2, 4]).any()
 
 
+def test_version_1_draws_no_food_as_heavy_as_three_players_and_leaves_the_last_row_and_column() -> (
+    None
+):
+    env = make("Foraging-5x6-2p-1f-v1", copies=6_000)
+    state = env.reset(0).state.astype(int)
+    food, players = state[:, 2], state[:, 3:].reshape(-1, 2, 3)
+    assert env.spec.name == "Foraging-5x6-2p-1f-v1"
+    for together, highest in ((2, 1), (3, 2), (4, 3)):
+        drawn = food[players[..., 2].sum(1) == together]
+        counts = np.bincount(drawn, minlength=6)
+        assert counts.nonzero()[0].tolist() == list(range(1, highest + 1))
+        each = len(drawn) / highest
+        assert np.abs(counts[1 : highest + 1] - each).max() < 5 * np.sqrt(each)
+    cells = np.bincount((players[..., 0] * 6 + players[..., 1]).ravel(), minlength=30).reshape(5, 6)
+    each = cells.sum() / 20
+    assert cells[4].sum() == cells[:, 5].sum() == 0
+    assert np.abs(cells[:4, :5] - each).max() < 5 * np.sqrt(each)
+    same = (players[:, 0, :2] == players[:, 1, :2]).all(1)
+    assert not same.any()
+    coop = make("Foraging-5x6-2p-1f-coop-v1", copies=500).reset(0).state
+    np.testing.assert_array_equal(coop[:, 2], coop[:, 5] + coop[:, 8])
+    parts = {"players": 2, "field_size": (5, 6), "max_num_food": 1}
+    again = ForagingEnv(args={**parts, "version": 1}, n_copies=6_000)
+    np.testing.assert_array_equal(again.reset(0).state, state)
+    later = make("Foraging-5x6-2p-1f-v1", copies=6_000, version=3).reset(0).state
+    np.testing.assert_array_equal(later, make("Foraging-5x6-2p-1f-v3", 6_000).reset(0).state)
+
+
 def test_an_id_gives_the_reference_settings_and_fields_beside_it_override() -> None:
     rules = ForagingArgs(key="Foraging-3s-7x9-3p-2f-coop-ind-pen-v3").resolve()
     assert (rules.rows, rules.cols, rules.n_players, rules.max_num_food) == (7, 9, 3, 2)
@@ -334,6 +362,11 @@ def test_an_id_gives_the_reference_settings_and_fields_beside_it_override() -> N
     [
         ({"key": "Foraging-8x8-2p-v3"}, "not a foraging id.*e.g. 'Foraging-8x8-2p-3f-v3'"),
         ({"key": "Foraging-8x8-2p-3f-v2"}, "not a foraging id"),
+        ({"key": "Foraging-8x8-2p-3f-ind-v1"}, "not a foraging id.*or .-coop.-v1"),
+        ({"key": "Foraging-8x8-2p-3f-v1", "max_food_level": 2}, "is version 1, which knows no"),
+        ({"key": "Foraging-8x8-2p-3f-v1", "min_food_level": 2}, "Leave them out, or use version 3"),
+        ({"key": "Foraging-3x3-4p-1f-v1"}, "`players` is 4.*between 1 and 3"),
+        ({"key": KEYS[0], "version": 2}, "argument 'version' is 2"),
         ({"key": "Foraging-grid-8x8-2p-3f-v3"}, "only the vector observation"),
         ({"players": 2}, "needs `field_size` and `max_num_food`"),
         ({"key": "Foraging-2x2-2p-1f-v3"}, "`field_size` is 2.*between 3"),

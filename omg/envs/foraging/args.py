@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -14,14 +14,17 @@ from omg.types import OmgError
 
 KEY = re.compile(
     r"(?:lbforaging:)?Foraging(?:-(?P<sight>\d+)s)?-(?P<rows>\d+)x(?P<cols>\d+)"
-    r"-(?P<players>\d+)p-(?P<foods>\d+)f(?P<coop>-coop)?(?P<ind>-ind)?(?P<pen>-pen)?-v3"
+    r"-(?P<players>\d+)p-(?P<foods>\d+)f(?P<coop>-coop)?(?:(?P<ind>-ind)?(?P<pen>-pen)?-v3|(?P<first>-v1))"
 )
-KEY_FORMAT = "Foraging[-<sight>s]-<rows>x<cols>-<players>p-<foods>f[-coop][-ind][-pen]-v3"
+KEY_FORMAT = (
+    "Foraging[-<sight>s]-<rows>x<cols>-<players>p-<foods>f[-coop][-ind][-pen]-v3, or [-coop]-v1"
+)
 # Positions and levels are packed into 16 bits each.
 MAX_SIDE = 1_000
 MAX_LEVEL = 10_000
 
 Levels = int | tuple[int, ...]
+Version = Literal[1, 3]  # of lbforaging's ids; -v2 has named several games
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,13 @@ class ForagingRules:
     penalty: float
     observe_agent_levels: bool
     relative_obs: bool
+    version: Version
+
+    @property
+    def start_field(self) -> tuple[int, int]:
+        """Rows and columns where players begin: version 1 leaves the last of each free."""
+        left_out = 1 if self.version == 1 else 0
+        return self.rows - left_out, self.cols - left_out
 
     @property
     def sees_everything(self) -> bool:
@@ -96,6 +106,7 @@ class ForagingArgs(GameArguments):
     penalty: float = 0.0
     observe_agent_levels: bool = True
     relative_obs: bool = False  # ours, not lbforaging's: see docs/environments/foraging.md
+    version: Version = 3  # 1: the easier game of papers up to 2022
 
     @model_validator(mode="after")
     def _is_playable(self) -> ForagingArgs:
@@ -139,6 +150,7 @@ class ForagingArgs(GameArguments):
             penalty=given["penalty"],
             observe_agent_levels=given["observe_agent_levels"],
             relative_obs=given["relative_obs"],
+            version=given["version"],
         )
         _check(rules)
         return rules
@@ -170,6 +182,7 @@ def parse_key(key: str) -> dict[str, Any]:
         "max_num_food": int(match["foods"]),
         "sight": int(match["sight"]) if match["sight"] else None,
         "force_coop": match["coop"] is not None,
+        "version": 1 if match["first"] else 3,
     }
     if match["ind"]:
         fields["max_food_level"] = 1
@@ -181,8 +194,8 @@ def parse_key(key: str) -> dict[str, Any]:
 def _name(given: Mapping[str, Any], size: tuple[int, int]) -> str:
     sight = "" if given["sight"] is None else f"-{given['sight']}s"
     coop = "-coop" if given["force_coop"] else ""
-    field = f"{size[0]}x{size[1]}"
-    return f"Foraging{sight}-{field}-{given['players']}p-{given['max_num_food']}f{coop}-v3"
+    counts = f"{size[0]}x{size[1]}-{given['players']}p-{given['max_num_food']}f"
+    return f"Foraging{sight}-{counts}{coop}-v{given['version']}"
 
 
 def _spread(field: str, levels: Levels, count: int) -> tuple[int, ...]:
@@ -199,10 +212,16 @@ def _spread(field: str, levels: Levels, count: int) -> tuple[int, ...]:
 
 def _check(rules: ForagingRules) -> None:
     """Refuse games that cannot be played."""
+    if rules.version == 1 and (rules.max_food_level or max(rules.min_food_level) > 1):
+        raise OmgError(
+            f"{rules.name} is version 1, which knows no `min_food_level` and no "
+            "`max_food_level`. Leave them out, or use version 3."
+        )
+    start_rows, start_cols = rules.start_field
     bounds = (
         ("field_size", min(rules.rows, rules.cols), 3, MAX_SIDE),
         ("field_size", max(rules.rows, rules.cols), 3, MAX_SIDE),
-        ("players", rules.n_players, 1, rules.rows * rules.cols - 1),
+        ("players", rules.n_players, 1, start_rows * start_cols - 1),
         ("max_num_food", rules.max_num_food, 1, rules.rows * rules.cols),
         ("sight", rules.sight, 0, MAX_SIDE),
         ("max_episode_steps", rules.max_episode_steps, 1, 2**31),

@@ -76,19 +76,23 @@ class Spawner:
         low, high = _permuted(foods[:, 2 * f :], self._food_low, high)
         if rules.force_coop:
             low = high
+        elif rules.version == 1:
+            high = np.maximum(high - 1, 1)
         food_levels = low + ((foods[:, f : 2 * f] * (high - low + 1)) >> 32)
         return Layout(cells, levels, self._food_places(foods[:, :f], food_levels, cells))
 
     def _player_cells(self, draws: IntArray) -> IntArray:
         """Distinct cells, each uniform among those left over by the seats before."""
+        rows, cols = self.rules.start_field
         cells = np.empty_like(draws)
         for seat in range(draws.shape[1]):
-            pick = (draws[:, seat] * (self.rules.rows * self.rules.cols - seat)) >> 32
+            pick = (draws[:, seat] * (rows * cols - seat)) >> 32
             taken = np.sort(cells[:, :seat], axis=1)
             for other in range(seat):
                 pick += pick >= taken[:, other]
             cells[:, seat] = pick
-        return cells
+        row, col = np.divmod(cells, cols)
+        return row * self.rules.cols + col
 
     def _food_places(self, draws: IntArray, levels: IntArray, players: IntArray) -> IntArray:
         """Foods one by one, uniform among interior cells away from players and other foods."""
