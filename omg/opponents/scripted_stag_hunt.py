@@ -61,6 +61,35 @@ def _this_hare(number: int) -> Aim:
     return aim
 
 
+def _this_stag(number: int) -> Aim:
+    def aim(scene: Scene, board: StagHuntArgs) -> IntArray:
+        wanted = _stags(scene, board) & (np.arange(scene.there.shape[1])[None] == number - 1)
+        return _or_else(scene.least(scene.steps, wanted), _stag(scene, board))
+
+    return aim
+
+
+def _first_stag(first: Aim) -> Aim:
+    """The stag that `first` names at the start, as long as it is there; then another such."""
+
+    def aim(scene: Scene, board: StagHuntArgs) -> IntArray:
+        return _or_else(scene.committed(first(scene, board)), _hare(scene, board))
+
+    return aim
+
+
+def _farthest_stag(scene: Scene, board: StagHuntArgs) -> IntArray:
+    return scene.least(-scene.steps, _stags(scene, board))
+
+
+def _lonely_stag(scene: Scene, board: StagHuntArgs) -> IntArray:
+    return scene.least(-scene.nearest_other, _stags(scene, board))
+
+
+def _meeting_stag(scene: Scene, board: StagHuntArgs) -> IntArray:
+    return scene.least(np.maximum(scene.steps, scene.nearest_other), _stags(scene, board))
+
+
 def _until(step: int) -> Aim:
     def aim(scene: Scene, board: StagHuntArgs) -> IntArray:
         return np.where(scene.clock < step, _stag(scene, board), _hare(scene, board))
@@ -96,6 +125,24 @@ def _opportunist(scene: Scene, board: StagHuntArgs) -> IntArray:
     return _or_else(scene.least(scene.steps, stags & comes), _hare(scene, board))
 
 
+def _betray(scene: Scene, board: StagHuntArgs) -> IntArray:
+    """A stag, until another player is at it; from then on hares."""
+    came = (scene.nearest_other[np.arange(len(scene.goal)), np.maximum(scene.goal, 0)]) == 0
+    at_stag = scene.keeps() & (scene.goal < board.stags)
+    left = scene.keeps() & (scene.goal >= board.stags)
+    return np.where(left | (at_stag & came), _hare(scene, board), _stag(scene, board))
+
+
+def _feint(scene: Scene, board: StagHuntArgs) -> IntArray:
+    """The farthest hare for four steps, then the nearest stag."""
+    return np.where(scene.clock < 4, _farthest(scene, board), _stag(scene, board))
+
+
+def _follow(scene: Scene, board: StagHuntArgs) -> IntArray:
+    """At every step what another player is nearest to."""
+    return scene.least(scene.nearest_other)
+
+
 def _fickle(scene: Scene, board: StagHuntArgs) -> IntArray:
     """Another target every six steps, in turn."""
     count = scene.there.shape[1]
@@ -105,6 +152,23 @@ def _fickle(scene: Scene, board: StagHuntArgs) -> IntArray:
 
 SCRIPTS: dict[str, Kind] = {
     "stag": Kind(about="the nearest stag; a hare when all are gone", aim=_stag),
+    "farthest_stag": Kind(
+        about="the stag farthest from itself at the start", aim=_first_stag(_farthest_stag)
+    ),
+    "lonely_stag": Kind(
+        about="the stag farthest from the other players at the start",
+        aim=_first_stag(_lonely_stag),
+    ),
+    "meeting_stag": Kind(
+        about="the stag that it and another player can reach soonest, chosen at the start",
+        aim=_first_stag(_meeting_stag),
+    ),
+    **{
+        f"stag_{number}": Kind(
+            about=f"stag {number}, wherever it is; then the nearest", aim=_this_stag(number)
+        )
+        for number in range(1, 4)
+    },
     "nearest_hare": Kind(about="the hare nearest to itself at the start", aim=_hare),
     "farthest_hare": Kind(about="the hare farthest from itself at the start", aim=_farthest),
     "lonely_hare": Kind(about="the hare farthest from the other players", aim=_lonely),
@@ -123,6 +187,9 @@ SCRIPTS: dict[str, Kind] = {
         about="at every step: a stag that another player is nearer to than to a hare, else a hare",
         aim=_opportunist,
     ),
+    "betrays": Kind(about="a stag, until another player is at it; then hares", aim=_betray),
+    "feints": Kind(about="the farthest hare for four steps, then the nearest stag", aim=_feint),
+    "follows": Kind(about="at every step what another player is nearest to", aim=_follow),
     "fickle": Kind(about="another target every six steps, in turn", aim=_fickle),
     "random": Kind(about="nothing: any available action", aim=None),
 }

@@ -107,6 +107,56 @@ def test_a_hunter_goes_for_what_its_script_says_and_tells(name: str, goal: int) 
         assert table.headings()[0].tolist() == [0, 0, 1]
 
 
+# Three stags and two hares: stag 1 is near the first player, stag 2 near the second, stag 3 between them.
+SEVERAL = [(0, 2), (7, 5), (4, 3), (2, 0), (5, 7)]
+
+
+@pytest.mark.parametrize(
+    ("name", "goal"),
+    [
+        ("stag", 0), ("farthest_stag", 1), ("lonely_stag", 0), ("meeting_stag", 2),
+        ("stag_1", 0), ("stag_2", 1), ("stag_3", 2), ("betrays", 0), ("feints", 4), ("follows", 1),
+    ],
+)  # fmt: skip
+def test_hunters_choose_among_several_stags(name: str, goal: int) -> None:
+    table = Table("stag_hunt", [name, "stag_2"], {"stags": 3, "hares": 2})
+    table.put(players=[(0, 0), (7, 1)], targets=SEVERAL)
+    assert table.goals()[0] == goal
+
+
+def test_who_betrays_leaves_the_stag_when_the_other_comes_and_goes_for_hares() -> None:
+    table = Table("stag_hunt", ["betrays", "stag"], {"hares": 2})
+    table.put(players=[(4, 3), (4, 7)], targets=[(4, 4), (0, 0), (7, 7)])
+    goals = []
+    for _ in range(6):
+        goals.append(table.goals()[0])
+        table.step()
+    assert goals[:3] == [0, 0, 0]
+    assert goals[3:] == [2, 2, 2]  # the nearer hare; and it does not come back when it has left
+    assert table.view.info["stags"].tolist() == [0.0]
+
+
+def test_who_feints_turns_to_the_nearest_stag_after_four_steps() -> None:
+    table = Table("stag_hunt", ["feints", "stag_2"], {"stags": 3, "hares": 2})
+    table.put(players=[(0, 0), (7, 1)], targets=SEVERAL)
+    goals = []
+    for _ in range(6):
+        goals.append(table.goals()[0])
+        table.step()
+    assert goals[:4] == [4] * 4
+    assert set(goals[4:]) <= {0, 1, 2}
+
+
+def test_a_farthest_stag_is_kept_while_it_is_there() -> None:
+    table = Table("stag_hunt", ["farthest_stag", "hare_1"], {"stags": 3, "hares": 2})
+    table.put(players=[(0, 0), (7, 1)], targets=SEVERAL)
+    goals = []
+    for _ in range(10):  # from the middle on another stag is farther
+        goals.append(table.goals()[0])
+        table.step()
+    assert goals == [1] * 10
+
+
 def test_a_committed_hunter_keeps_its_hare_though_another_comes_nearer() -> None:
     table = Table("stag_hunt", ["farthest_hare", "stag", "stag", "stag"])
     table.put(players=PLAYERS, targets=TARGETS)
