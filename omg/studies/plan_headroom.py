@@ -10,7 +10,7 @@ from omg.modules.opponent_models import model_kind
 from omg.modules.opponent_models.omg_am import SubgoalModel
 from omg.studies.plan_tuning import acting
 from omg.studies.planner import Planner, Tuned
-from omg.studies.spec import CrossplaySpec, HeadroomSpec, Method, slug
+from omg.studies.spec import BestResponse, CrossplaySpec, HeadroomSpec, Method, slug
 from omg.studies.steps import Step
 
 STAGE = "headroom"
@@ -22,7 +22,8 @@ SEEDS = 3  # of the best responses, unless told: fewer have no interval
 def headroom_steps(planner: Planner, wanted: HeadroomSpec, agents: Sequence[Step]) -> list[Step]:
     """A run per opponent and seed, and last the step that measures."""
     methods = _methods(planner, wanted, agents)
-    responses = _responses(planner, wanted, methods["plain"])
+    told = wanted.best_response
+    responses = [] if told is None else _responses(planner, told, methods["plain"])
     seeds = {name: method.seeds or planner.spec.agents.seeds for name, method in methods.items()}
     used = {
         f"agents/{method.run_name(seed)}"
@@ -84,17 +85,17 @@ def _methods(planner: Planner, wanted: HeadroomSpec, agents: Sequence[Step]) -> 
     return found
 
 
-def _tuned(planner: Planner, wanted: HeadroomSpec, plain: Method) -> Tuned | None:
+def _tuned(planner: Planner, told: BestResponse, plain: Method) -> Tuned | None:
     """The plain method's tuned settings, but for those that best responses have of their own."""
-    told, tuned = wanted.best_response, planner.tuned(plain)
+    tuned = planner.tuned(plain)
     if told.config or tuned is None:
         return None
     kept = (key for key in tuned.keys if key.partition(".")[0] not in told.settings)
     return replace(tuned, keys=tuple(kept))
 
 
-def _responses(planner: Planner, wanted: HeadroomSpec, plain: Method) -> list[Step]:
-    told, agents = wanted.best_response, planner.spec.agents
+def _responses(planner: Planner, told: BestResponse, plain: Method) -> list[Step]:
+    agents = planner.spec.agents
     steps: list[Step] = []
     for member in planner.spec.opponents.members():
         for seed in told.seeds or agents.seeds[:SEEDS]:
@@ -107,7 +108,7 @@ def _responses(planner: Planner, wanted: HeadroomSpec, plain: Method) -> list[St
                 fixed={"label": f"Best response to {member}", "opponent_members": [member]},
                 places={"opponent_pool": str(planner.pool)},
                 needs=("pool",),
-                tuned=_tuned(planner, wanted, plain),
+                tuned=_tuned(planner, told, plain),
             )
             planner.check_one_agent(config, "headroom.best_response")
             if issubclass(model_kind(config), SubgoalModel):

@@ -164,12 +164,13 @@ class BestResponse(Section):
 
 class HeadroomSpec(Section):
     """What there is to gain: the methods it is measured by, each by its name (None: the first
-    method without an opponent model, with control_am, with oracle_am), and best responses."""
+    method without an opponent model, with control_am, with oracle_am), and best responses (null:
+    none, where they would take too long)."""
 
     plain: str | None = None
     control: str | None = None
     oracle: str | None = None
-    best_response: BestResponse = BestResponse()
+    best_response: BestResponse | None = BestResponse()
     episodes: Count = 100
 
 

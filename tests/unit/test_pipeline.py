@@ -293,6 +293,13 @@ def test_headroom_trains_a_best_response_to_every_member_of_every_side(tmp_path:
     assert "headroom" in played.needs
 
 
+def test_headroom_can_do_without_best_responses(tmp_path: Path) -> None:
+    made = plan_of(changed("headroom", {"best_response": None}), tmp_path)
+    (measure,) = [step for step in made.steps if step.key.startswith("headroom")]
+    assert measure.commands[0][0] == "gap"
+    assert not any("Best response" in str(step.settings.get("label")) for step in made.steps)
+
+
 def test_headroom_is_measured_as_the_agents_act_in_the_cross_play(tmp_path: Path) -> None:
     def measure(**crossplay: bool) -> Step:
         study = changed("crossplay", {"episodes": 3, **crossplay}, changed("headroom", {}))
