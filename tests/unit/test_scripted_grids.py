@@ -107,7 +107,7 @@ def test_a_hunter_goes_for_what_its_script_says_and_tells(name: str, goal: int) 
         assert table.headings()[0].tolist() == [0, 0, 1]
 
 
-# Three stags and two hares: stag 1 is near the first player, stag 2 near the second, stag 3 between them.
+# Stags 1, 2, 3 (near the first player, near the second, between) and two hares.
 SEVERAL = [(0, 2), (7, 5), (4, 3), (2, 0), (5, 7)]
 
 
