@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.results_tables import Rows, read
 from omg.config.arguments import Arguments
 from omg.config.loader import leaves, load_saved, shipped_defaults
-from omg.evaluation.benchmark import RANDOM, TEAM_RETURN, row_of
+from omg.evaluation.benchmark import RANDOM, TEAM_RETURN, reach, row_of
 from omg.evaluation.curves import draw
 from omg.evaluation.grouping import settings
 from omg.experiment.series import Curve, curves_of, read_records
@@ -141,7 +141,9 @@ def collect_benchmark(study: Path, page: Path) -> list[Path]:
             table += _table(task, name, ways[name], seeds)
         table += [random[task]] if task in random else []
         played = {name: [each["return"] for each in seeds] for name, seeds in groups.items()}
-        made.append(draw(played, page / f"benchmark-{task}.png", metric=TEAM_RETURN))
+        every = np.array([value for found in played.values() for c in found for value in c.values])
+        picture = page / f"benchmark-{task}.png"
+        made.append(draw(played, picture, metric=TEAM_RETURN, limits=reach(every)))
     write(table, made[0])
     write(tests, made[1])
     return made

@@ -19,9 +19,9 @@ from omg.config.arguments import Arguments
 from omg.config.loader import load_saved
 from omg.config.schema import Config
 from omg.envs.registry import make_batched
-from omg.evaluation.curves import draw_curves, on_common_steps
+from omg.evaluation.curves import draw, on_common_steps
 from omg.evaluation.statistics import Interval, Matrix, mean_interval
-from omg.experiment.series import Curve, curves_of, read_records
+from omg.experiment.series import Curve, curves_of, read_curve, read_records
 from omg.opponents.scripts import random_action
 from omg.runners.rewards import team_reward
 from omg.storage.files import new_file
@@ -63,7 +63,12 @@ def write_benchmark(study: Path, *, random_episodes: int) -> list[Row]:
         rows += [row for name, runs in groups.items() for row in _rows(task.name, name, runs)]
         first = next(iter(groups.values()))[0]
         rows.append(_random_row(task.name, _config(first), random_episodes))
-        draw_curves(groups, study / f"benchmark-{task.name}.png", metric=TEAM_RETURN)
+        curves = {
+            name: [read_curve(run, TEAM_RETURN) for run in runs] for name, runs in groups.items()
+        }
+        every = [value for found in curves.values() for curve in found for value in curve.values]
+        picture = study / f"benchmark-{task.name}.png"
+        draw(curves, picture, metric=TEAM_RETURN, limits=reach(np.array(every)))
     _write(rows, study / "benchmark.csv")
     return rows
 
@@ -116,17 +121,20 @@ def _interval(name: str, found: Interval) -> dict[str, Any]:
     return {f"{name}_return": found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
+def reach(values: Matrix) -> tuple[float, float]:
+    """What can be earned, as far as tests tell: Foraging's team return lies in [0, 1]. Where all
+    tests stay within these bounds, intervals do, too."""
+    if values.min() < 0:
+        return -np.inf, np.inf
+    return 0.0, 1.0 if values.max() <= 1 else np.inf
+
+
 def within_reach(found: Interval, values: Matrix) -> Interval:
-    """Foraging's team return lies in [0, 1]; an interval that leaves what can be earned says
-    nothing. Where all tests stay within these bounds, the interval does, too."""
+    """An interval that leaves what can be earned says nothing."""
     if found.low is None or found.high is None:
         return found
-    low, high = found.low, found.high
-    if values.min() >= 0:
-        low = max(low, 0.0)
-    if values.min() >= 0 and values.max() <= 1:
-        high = min(high, 1.0)
-    return Interval(found.value, low, high)
+    low, high = reach(values)
+    return Interval(found.value, max(found.low, low), min(found.high, high))
 
 
 def random_returns(config: Config, episodes: int, *, seed: int = 0) -> Matrix:

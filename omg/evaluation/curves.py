@@ -101,9 +101,14 @@ def draw_curves(
 
 
 def draw(
-    groups: Mapping[str, Sequence[Curve]], out: Path, *, metric: str = "test_return_mean"
+    groups: Mapping[str, Sequence[Curve]],
+    out: Path,
+    *,
+    metric: str = "test_return_mean",
+    limits: tuple[float, float] = (-np.inf, np.inf),
 ) -> Path:
-    """The same of curves that were read already."""
+    """The same of curves that were read already. Bands stay within `limits`, and within what the
+    metric can be."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -115,7 +120,8 @@ def draw(
         seeds = f" ({len(curves)} seeds)" if len(curves) > 1 else ""
         axes.plot(steps, mean, color=colour, linewidth=2, label=label + seeds)
         if len(curves) >= MIN_SEEDS:
-            low, high = (clipped(metric, mean + side * spread) for side in (-1, 1))
+            ends = (np.clip(mean + side * spread, *limits) for side in (-1, 1))
+            low, high = (clipped(metric, end) for end in ends)
             axes.fill_between(steps, low, high, color=colour, alpha=0.18)
         elif len(curves) > 1:  # no interval: each seed
             for row in on_common_steps(curves)[1]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from matplotlib.axes import Axes
 
 from omg.config.loader import available, load_command_line
 from omg.envs.registry import make_batched
@@ -99,7 +101,7 @@ def test_shipped_benchmarks_can_be_planned() -> None:
     counts = {name: len(plan_of(pipeline=name).steps) for name in names}
     assert counts == {
         "benchmark_lbf": 5 * 12 * 10 + 1,
-        "benchmark_mpe": 5 * 2 * 6 + 1,
+        "benchmark_mpe": 5 * 2 * 9 + 1,
         "benchmark_rware": 5 * 3 * 6 + 1,
     }
 
@@ -144,6 +146,19 @@ def test_an_interval_stays_within_what_can_be_earned() -> None:
     assert within_reach(Interval(0.1, -0.2, 0.4), shares) == Interval(0.1, 0.0, 0.4)
     assert within_reach(Interval(-5.0, -9.0, -1.0), -8 * shares) == Interval(-5.0, -9.0, -1.0)
     assert within_reach(Interval(3.0, -1.0, 7.0), 4 * shares) == Interval(3.0, 0.0, 7.0)
+
+
+def test_bands_of_pictures_stay_within_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, last in enumerate((0.1, 0.9, 1.0)):  # mean 0.67, half an interval of 1.2
+        tests = {0: (0.0, 0.0), 100: (last, last)}
+        fake_run(tmp_path / f"teams/field/mappo-s{seed}", "MAPPO", seed, tests)
+    drawn: list[Any] = []
+    monkeypatch.setattr(Axes, "fill_between", lambda _, *band, **__: drawn.append(band))
+    write_benchmark(tmp_path, random_episodes=5)
+    ((_, low, high),) = drawn
+    assert (list(low), list(high)) == ([0.0, 0.0], [0.0, 1.0])
 
 
 def test_random_play_earns_what_a_plain_loop_earns() -> None:

@@ -144,21 +144,6 @@ def test_seeds_with_other_settings_are_refused_and_nothing_changes(tmp_path: Pat
     assert (page / "curves.csv").read_text() == before
 
 
-def test_intervals_of_teams_stand_beside_their_means_and_the_best_comes_first(
-    tmp_path: Path,
-) -> None:
-    lines = [
-        "field,random play,as it plays,0,0,0.0125,,,0,0.0125,,,",
-        "field,QMIX,greedy,5,2000000,0.987,0.96,1.0,1950000,0.81,0.7,0.92,1 1 1 1 0.9",
-    ]
-    (tmp_path / "benchmark.csv").write_text(HEAD + "\n".join(lines) + "\n")
-    told = [line for line in tables(tmp_path).splitlines() if line.startswith("| ")][-2:]
-    assert told == [
-        "| QMIX | greedy | 5 | 2,000,000 | 1,950,000 | 0.99 (0.96 to 1.00) | 0.81 (0.70 to 0.92) |",
-        "| random play | as it plays | - | - | - | 0.01 | 0.01 |",
-    ]
-
-
 def test_a_folder_that_is_not_finished_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

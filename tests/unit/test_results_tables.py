@@ -24,6 +24,13 @@ heldout,unseen,own_return,oracle - plain,0.1,0.05,0.15,True
 heldout,unseen,ep_length,oracle - plain,-3,-5,-1,True
 """
 
+TEAMS = (
+    "task,method,tested,seeds,steps,max_return,max_low,max_high,max_at,"
+    "average_return,average_low,average_high,last_returns\n"
+    "field,random play,as it plays,0,0,0.0125,,,0,0.0125,,,\n"
+    "field,QMIX,greedy,5,2000000,0.987,0.96,1.0,1950000,0.81,0.7,0.92,1 1 1 1 0.9\n"
+)
+
 
 def test_the_best_method_comes_first_and_the_baseline_is_ahead(tmp_path: Path) -> None:
     (tmp_path / "summary.csv").write_text(SUMMARY)
@@ -40,6 +47,17 @@ def test_the_best_method_comes_first_and_the_baseline_is_ahead(tmp_path: Path) -
         "## Headroom",
         "| opponents | gap | own return |",
         "| unseen | oracle - plain | +0.100 ± 0.050 |",
+    ]
+
+
+def test_intervals_of_teams_stand_beside_their_means_and_the_best_comes_first(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "benchmark.csv").write_text(TEAMS)
+    told = [line for line in tables(tmp_path).splitlines() if line.startswith("| ")][-2:]
+    assert told == [
+        "| QMIX | greedy | 5 | 2,000,000 | 1,950,000 | 0.99 (0.96 to 1.00) | 0.81 (0.70 to 0.92) |",
+        "| random play | as it plays | - | - | - | 0.01 | 0.01 |",
     ]
 
 
