@@ -127,30 +127,43 @@ def reach(row: dict[str, str], what: str) -> str:
     return told.replace("-", "−")
 
 
-def benchmark(rows: Rows) -> str:
-    """What each team earned on each task; the best maximum first."""
+def benchmark(rows: Rows, published: Rows) -> str:
+    """What each team earned on each task, the best maximum first; what EPyMARL's paper has for it."""
     parts = []
+    known = {(row["task"], row["method"]): row for row in published}
     for task in dict.fromkeys(row["task"] for row in rows):
         here = sorted(
             (row for row in rows if row["task"] == task), key=lambda row: -float(row["max_return"])
         )
-        table = [
-            [
-                *(row["method"], row["tested"], row["seeds"] if row["seeds"] != "0" else "-"),
-                *(f"{int(row[key]):,}" if int(row[key]) else "-" for key in ("steps", "max_at")),
-                *(reach(row, "max"), reach(row, "average")),
-            ]
-            for row in here
-        ]
+        table = []
+        for row in here:
+            theirs = known.get((task, row["method"].removesuffix(" 20M")), {})
+            table.append(
+                [
+                    *(row["method"], row["tested"], row["seeds"] if row["seeds"] != "0" else "-"),
+                    *(f"{int(row[k]):,}" if int(row[k]) else "-" for k in ("steps", "max_at")),
+                    *(reach(row, "max"), reach(row, "average")),
+                    *(quoted(theirs, "maximum"), quoted(theirs, "average")),
+                ]
+            )
         head = ["method", "tested", "seeds", "steps", "maximum at", "maximum", "average"]
+        head += ["the paper: maximum", "the paper: average"]
         parts += [f"## {task}", markdown_table(head, table)]
     return "\n\n".join(parts)
+
+
+def quoted(row: dict[str, str], what: str) -> str:
+    """A figure of the paper with half of its interval, at the places of ours."""
+    if not row:
+        return "-"
+    value, half = float(row[what]), float(row[f"{what}_half"])
+    return spread(value, value - half, value + half, 1 if abs(value) >= 10 else 2)
 
 
 def tables(folder: Path) -> str:
     """All of them, as text for a page."""
     if teams := read(folder, "benchmark"):
-        return benchmark(teams)
+        return benchmark(teams, read(folder, "paper"))
     summary, compared = read(folder, "summary"), read(folder, "comparisons")
     parts = []
     for side in SIDES:

@@ -31,6 +31,12 @@ TEAMS = (
     "field,QMIX,greedy,5,2000000,0.987,0.96,1.0,1950000,0.81,0.7,0.92,1 1 1 1 0.9\n"
 )
 
+PAPER = (
+    "task,method,maximum,maximum_half,average,average_half\n"
+    "elsewhere,QMIX,0.1,0.1,0.1,0.1\n"
+    "field,QMIX,0.96,0.07,-31.5,2.0\n"
+)
+
 
 def test_the_best_method_comes_first_and_the_baseline_is_ahead(tmp_path: Path) -> None:
     (tmp_path / "summary.csv").write_text(SUMMARY)
@@ -54,10 +60,12 @@ def test_intervals_of_teams_stand_beside_their_means_and_the_best_comes_first(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "benchmark.csv").write_text(TEAMS)
+    (tmp_path / "paper.csv").write_text(PAPER)
     told = [line for line in tables(tmp_path).splitlines() if line.startswith("| ")][-2:]
     assert told == [
-        "| QMIX | greedy | 5 | 2,000,000 | 1,950,000 | 0.99 (0.96 to 1.00) | 0.81 (0.70 to 0.92) |",
-        "| random play | as it plays | - | - | - | 0.01 | 0.01 |",
+        "| QMIX | greedy | 5 | 2,000,000 | 1,950,000 | 0.99 (0.96 to 1.00) | 0.81 (0.70 to 0.92) "
+        "| 0.96 ± 0.07 | −31.5 ± 2.0 |",
+        "| random play | as it plays | - | - | - | 0.01 | 0.01 | - | - |",
     ]
 
 
