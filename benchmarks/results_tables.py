@@ -128,7 +128,7 @@ def reach(row: dict[str, str], what: str) -> str:
 
 
 def benchmark(rows: Rows, published: Rows) -> str:
-    """What each team earned on each task, the best maximum first; what EPyMARL's paper has for it."""
+    """What each team earned on each task, the best maximum first, and what the paper has for it."""
     parts = []
     known = {(row["task"], row["method"]): row for row in published}
     for task in dict.fromkeys(row["task"] for row in rows):
