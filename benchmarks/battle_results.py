@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.algorithms import SEEDS, Job
+from benchmarks.jobs import SEEDS, Job
 from benchmarks.predator_prey_results import draw, points_of, write_csv
 from omg.evaluation.curves import band, read_curve
 from omg.experiment.output import read_metrics

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.algorithms import SEEDS, Job
 from benchmarks.battle_results import WON, WORDS
+from benchmarks.jobs import SEEDS, Job
 from benchmarks.predator_prey_results import write_csv
 from omg.experiment.output import read_metrics
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.algorithms import SEEDS, Job, interval
+from benchmarks.jobs import SEEDS, Job, interval
 from omg.config.loader import read_yaml
 from omg.envs.predator_prey import PredatorPreyArgs
 from omg.envs.registry import make_batched
