@@ -142,6 +142,32 @@ def alternates(field: Field, memory: IntArray) -> Plan:
     )
 
 
+def dawdles(field: Field, memory: IntArray) -> Plan:
+    """The nearest food, with a rest at every second step."""
+    target = _kept(field, memory, field.least(field.distance))
+    return Plan(target=target, memory=memory, stands=memory[:, CLOCK] % 2 == 1)
+
+
+def gives_way(field: Field, memory: IntArray) -> Plan:
+    """The nearest food that no other player is nearer to; the nearest of all if there is none."""
+    others = np.where(field.others[:, :, None], field.player_distance, field.span).min(axis=1)
+    taken = others < field.distance
+    return Plan(target=field.least(field.distance + field.span * taken), memory=memory)
+
+
+def helps(field: Field, memory: IntArray) -> Plan:
+    """Walks to the watched player; where that one stands beside a food, to this food. Alone: the
+    nearest food."""
+    memory, watched = _watching(field, memory)
+    far = field.steps_between(field.food_cell, watched[:, None])
+    there = ((far == 1) & (field.food_level > 0)).any(axis=1)
+    beside = field.least(np.where(far == 1, field.food_level, _LAST))
+    alone = field.least(field.distance)
+    target = np.where(watched == 0, alone, np.where(there, beside, watched))
+    waits_there = (watched > 0) & ~there & (field.steps_between(field.cell, watched) == 1)
+    return Plan(target=target, memory=memory, stands=waits_there)
+
+
 def patrols(field: Field, memory: IntArray) -> Plan:
     """Round the field, a quarter of it away from its sides, clockwise, from the nearest corner of
     that way. Loads what it passes if those who stand there can lift it. COUNT is the corner, plus

@@ -70,6 +70,22 @@ def _to_corner(*, bottom: bool, right: bool) -> Preference:
     return prefers
 
 
+def _to_foods(field: Field) -> IntArray:
+    """Steps from each food to the nearest other one; alike for all if there is none."""
+    there, slots = field.food_level > 0, np.arange(field.food_level.shape[1])
+    steps = field.steps_between(field.food_cell[:, :, None], field.food_cell[:, None])
+    counted = there[:, None] & (slots[:, None] != slots)
+    nearest: IntArray = np.where(counted, steps, field.span).min(axis=2)
+    return nearest
+
+
+def _to_edge(field: Field) -> IntArray:
+    rows = np.minimum(field.food_row, field.rows - 1 - field.food_row)
+    cols = np.minimum(field.food_col, field.cols - 1 - field.food_col)
+    edge: IntArray = np.minimum(rows, cols)
+    return edge
+
+
 def _behaving(about: str, behaves: Behaviour) -> Kind:
     return Kind(about=about, behaves=behaves, commits=False)
 
@@ -103,6 +119,11 @@ SCRIPTS: dict[str, Kind] = {
         prefers=lambda field: field.player_distance.sum(axis=1),
     ),
     "centre": Kind(about="the food nearest to the centre", prefers=_to_centre),
+    "edge": Kind(about="the food nearest to a side of the field", prefers=_to_edge),
+    "crowded": Kind(about="the food nearest to another food", prefers=_to_foods),
+    "lonely": Kind(
+        about="the food farthest from the other foods", prefers=lambda field: -_to_foods(field)
+    ),
     **{
         f"{side}_{hand}": Kind(
             about=f"the food nearest to the {word} {hand} corner",
@@ -142,6 +163,17 @@ SCRIPTS: dict[str, Kind] = {
     "alternates": _behaving(
         "the nearest food in the other half of the field than its last pick-up",
         behaviours.alternates,
+    ),
+    "dawdles": _behaving(
+        "the nearest food, but it stands still at every second step", behaviours.dawdles
+    ),
+    "gives_way": _behaving(
+        "the nearest food that no other player is nearer to, chosen again at every step",
+        behaviours.gives_way,
+    ),
+    "helps": _behaving(
+        "no food of its own: walks to another player and loads where that one stands beside a food",
+        behaviours.helps,
     ),
     "patrols": _behaving(
         "no food: round the field; loads what it passes and can be lifted", behaviours.patrols

@@ -70,8 +70,8 @@ class Trip:
 
 
 def test_the_behaviours_are_these() -> None:
-    names = "changes_mind waits leads follows_moves deceives avoids alternates patrols"
-    assert names.split() == BEHAVIOURS
+    names = "changes_mind waits leads follows_moves deceives avoids alternates"
+    assert [*names.split(), "dawdles", "gives_way", "helps", "patrols"] == BEHAVIOURS
 
 
 def test_changes_mind_takes_another_food_every_6_to_15_steps() -> None:
@@ -200,6 +200,28 @@ def test_alternates_does_not_count_what_another_picked_up() -> None:
     trip = Trip(env, "alternates", 3, [LOAD])
     assert trip.targets == [(2, 1), (5, 1), (5, 1)]
     assert trip.memory[0, NOTE] == 0
+
+
+def test_dawdles_rests_at_every_second_step_and_loads_at_all() -> None:
+    trip = Trip(board([(0, 0), (7, 7)], [(0, 3, 6)]), "dawdles", 6)
+    assert trip.actions == [EAST, NONE, EAST, LOAD, LOAD, LOAD]
+
+
+def test_gives_way_leaves_a_food_to_who_is_nearer_and_takes_it_when_nobody_is() -> None:
+    foods = [(0, 2, 6), (5, 0, 6)]
+    assert Trip(board([(0, 0), (0, 3)], foods), "gives_way", 1).targets == [(5, 0)]
+    assert Trip(board([(0, 0), (0, 7)], foods), "gives_way", 1).targets == [(0, 2)]
+    both = [(0, 2, 6), (3, 2, 6)]  # the other is nearer to both: the nearest of all
+    assert Trip(board([(0, 0), (1, 2)], both), "gives_way", 1).targets == [(0, 2)]
+
+
+def test_helps_walks_to_the_other_and_loads_where_that_one_stands() -> None:
+    env = board([(4, 3), (4, 4)], [(4, 6, 6), (0, 3, 1)])
+    trip = Trip(env, "helps", 8, [NONE, EAST, *[LOAD] * 6])
+    assert trip.targets[:3] == [(4, 4), (4, 4), (4, 6)]
+    assert trip.actions[:2] == [NONE, NONE]  # beside the other: nowhere to go
+    assert LOAD in trip.actions
+    assert trip.targets[-1] == (4, 5)  # the two of them have lifted it
 
 
 def test_patrols_goes_round() -> None:

@@ -143,6 +143,9 @@ PICKS = {
     "far_from_others": (1, 6),
     "meeting_point": (2, 1),  # 3 + 6 steps; (6, 1) is 7 + 2 and farther from itself
     "centre": (4, 4),
+    "edge": (2, 1),  # four lie one cell from a side; the nearest of them
+    "crowded": (4, 4),  # 3 steps from (6, 5)
+    "lonely": (1, 6),  # 5 steps from the nearest other one
     "top_left": (2, 1),
     "top_right": (1, 6),
     "bottom_left": (6, 1),
@@ -154,7 +157,7 @@ PICKS = {
 
 def test_every_kind_is_covered_here_and_enough_of_them_commit() -> None:
     assert set(PICKS) == {name for name, kind in SCRIPTS.items() if kind.behaves is None}
-    assert len(COMMITTED) == 14
+    assert len(COMMITTED) == 17
     assert not {"follow", "random"} & set(COMMITTED)
 
 
