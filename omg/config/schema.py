@@ -228,6 +228,7 @@ class EnvSection(Section):
     env_args: Keywords
     common_reward: bool
     reward_scalarisation: Literal["sum", "mean"]
+    limit_terminates: bool
     reward_weights: Annotated[Keywords, AfterValidator(_reward_weights)]
 
 

@@ -167,6 +167,7 @@ def make_rollout(
         device=device,
         common_reward=common,
         reward_scalarisation=config.reward_scalarisation,
+        limit_terminates=config.limit_terminates,
         reweighting=reweighting_of(config.reward_weights, env.spec) if learns else None,
         gamma=config.gamma,
         greedy=greedy,

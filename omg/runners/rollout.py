@@ -152,6 +152,7 @@ class Rollout:
         device: torch.device,
         common_reward: bool,
         reward_scalarisation: str,
+        limit_terminates: bool = False,
         reweighting: Reweighting | None = None,
         gamma: float = 1.0,
         greedy: bool = False,
@@ -159,6 +160,7 @@ class Rollout:
         self.env, self.mac, self.greedy = env, mac, greedy
         self._seeds, self._stream, self._device = seeds, stream, device
         self._common_reward, self._how = common_reward, reward_scalarisation
+        self._limit_terminates = limit_terminates
         self._reweighting = reweighting
         self.scheme = scheme
         self._staging = EpisodeStaging(
@@ -242,7 +244,7 @@ class Rollout:
                 "actions": actions,
                 "avail_actions": view.avail,
                 "reward": self._team_reward(learned)[:, None] if self._common_reward else learned,
-                "terminated": step.terminated,
+                "terminated": self._over(step),
                 **({ALIVE: present(view)} if spec.leavers else {}),
                 **({REACHED: self._reached(step)} if spec.goals else {}),
                 **acted.extras,
@@ -280,6 +282,10 @@ class Rollout:
     def _team_reward(self, reward_BN: FloatArray) -> FloatArray:
         shared = self.env.spec.shared_reward
         return team_reward(reward_BN, shared=shared, how=self._how, seats=self.mac.seats)
+
+    def _over(self, step: TimeStep) -> BoolArray:
+        """What is learned from as the end of an episode, after which nothing is earned."""
+        return step.terminated | step.truncated if self._limit_terminates else step.terminated
 
     def _take_finished(self, step: TimeStep) -> Finished | None:
         final = step.final

@@ -282,6 +282,7 @@ def test_policies_per_seat_have_models_of_their_own() -> None:
         ("ppo", {"window": 0}, "window"),
         ("ppo", {"lr_finish": 0.1}, "lr_finish"),
         ("ppo", {"standardise_rewards": True}, "standardise_rewards"),
+        ("ppo", {"limit_terminates": True}, "limit_terminates"),
         ("dqn", {"alg": "d3qn_am", "q_lambda": 0.8}, "q_lambda"),
     ],
 )

@@ -15,6 +15,8 @@ from omg.controllers.team import BasicMAC
 from omg.envs.contract import BatchedEnv
 from omg.envs.registry import BatchFactory, make_batched
 from omg.envs.workers import WorkerVectorEnv
+from omg.runners.assembly import make_controller
+from omg.runners.assembly import make_rollout as from_config
 from omg.runners.rollout import Finished, Rollout, play_episodes, run_test
 
 KEY = {"key": "Foraging-5x5-2p-1f-v3", "max_episode_steps": 12}
@@ -98,6 +100,22 @@ def test_a_time_out_is_stored_as_a_truncation_and_an_emptied_field_as_a_terminat
             assert (length == 12) or not truncated
             endings.add(bool(truncated))
     assert endings == {True, False}
+
+
+@pytest.mark.parametrize("limit_terminates", [False, True])
+def test_a_time_out_counts_as_an_end_where_the_configuration_says_so(
+    limit_terminates: bool,
+) -> None:
+    words = ["--config=iql", "--env-config=foraging", f"--limit_terminates={limit_terminates}"]
+    config = load_command_line(words).config
+    env = make_batched("foraging", {**KEY, "max_episode_steps": 2}, n_copies=4)
+    mac = make_controller(config, env.spec, CPU)
+    rollout = from_config(config, env=env, mac=mac, stream="train", device=CPU, greedy=True)
+    cut = [f for f in collect(rollout, 8) if f.stats.truncated.any()]
+    assert cut
+    for finished in cut:
+        last = finished.episodes["terminated"][finished.stats.truncated, :2]
+        assert last.tolist() == [[False, limit_terminates]] * len(last)
 
 
 def test_common_reward_is_the_sum_of_the_agents_rewards() -> None:

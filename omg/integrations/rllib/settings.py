@@ -169,6 +169,11 @@ def check_host(settings: Settings, host: str) -> None:
             "standardise_rewards changes what our own learners learn from; RLlib's learn from "
             "rewards as they are. Set standardise_rewards=false."
         )
+    if config.limit_terminates:
+        raise OmgError(
+            "limit_terminates changes what our own learners learn from; RLlib's look beyond a "
+            "limit. Set limit_terminates=false."
+        )
     if config.reward_weights:
         raise OmgError(
             "reward_weights change what our own learners learn from; RLlib has its own rewards. "
