@@ -31,6 +31,7 @@ from omg.evaluation.benchmark import RANDOM, TEAM_RETURN, reach, row_of
 from omg.evaluation.curves import draw
 from omg.evaluation.grouping import settings
 from omg.experiment.series import Curve, curves_of, read_records
+from omg.opponents.unseen import looks_in
 
 STUDY = ("crossplay", "summary", "comparisons", "steps", "nearest", "tuning")
 HEADROOM = ("headroom", "headroom_sides")
@@ -84,15 +85,21 @@ def priors(folder: Path) -> Iterator[dict[str, str]]:
             yield {"prior": run.name, **told}
 
 
-def looks(path: Path) -> Rows:
-    """The looks at the held-out side: when, why, how many runs and opponents."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        look = json.loads(line)
-        counts = {key: str(len(look[key])) for key in ("runs", "members")}
-        told = {key: str(look[key]) for key in ("when", "kind")}
-        found.append({**told, **counts, "episodes": str(look["episodes"])})
-    return found
+def looks(study: Path) -> Rows:
+    """The looks at the held-out side: when, why, how many runs and opponents, which opponents, and
+    the command."""
+    return [
+        {
+            "when": look.when,
+            "kind": look.kind,
+            "runs": str(len(look.runs)),
+            "members": str(len(look.members)),
+            "episodes": str(look.episodes),
+            "opponents": " ".join(look.members),
+            "command": look.command,
+        }
+        for look in looks_in(study)
+    ]
 
 
 def collect_study(study: Path, page: Path) -> list[Path]:
@@ -106,9 +113,9 @@ def collect_study(study: Path, page: Path) -> list[Path]:
     if found := list(priors(study / "priors")):
         made.append(page / "priors.csv")
         write(found, made[-1])
-    if (study / "looks.jsonl").is_file():
+    if looked := looks(study):
         made.append(page / "looks.csv")
-        write(looks(study / "looks.jsonl"), made[-1])
+        write(looked, made[-1])
     return made
 
 

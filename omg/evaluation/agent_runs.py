@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +21,11 @@ from omg.modules.device import set_up_torch
 from omg.opponents.building import learning_role, pool_lineup
 from omg.opponents.lineups import LineupMode, OneLearns
 from omg.opponents.pool import OpponentPool, PoolMember
+from omg.opponents.unseen import record_seated, recorded
 from omg.runners import Runner, runner_of
 from omg.runners.assembly import make_rollout
 from omg.runners.rollout import Rollout
-from omg.storage.sums import sha256_of
+from omg.storage.models import weights_hash
 from omg.types import EnvSpec, OmgError
 
 # Copies that are stepped together where stepping many costs little.
@@ -50,13 +50,6 @@ class AgentRun(TrainedRun):
     def id(self) -> str:
         """The method and the seed, as in the name of a file."""
         return f"{slug(self.method)}-s{self.config.seed}"
-
-
-def weights_hash(agent: AgentRun) -> str:
-    """Tells an agent's weights from any others."""
-    files = sorted(path for path in agent.model.rglob("*.th") if path.name != "opt.th")
-    sums = "".join(sha256_of(path) for path in files)
-    return hashlib.sha256(sums.encode()).hexdigest()[:16]
 
 
 def slug(text: str) -> str:
@@ -135,7 +128,7 @@ class SeatedAgent:
         check_pool(agent, pool)
         self.agent, self.pool, self.device = agent, pool, device
         self.config = _at_a_table(agent.config, pool)
-        self.seed, self.seeds = seed, SeedTree(seed)
+        self.episodes, self.seed, self.seeds = episodes, seed, SeedTree(seed)
         set_up_torch(self.config)
         probe = make_batched(self.config.env, self.config.env_args, n_copies=1)
         self.spec: EnvSpec = probe.spec
@@ -154,9 +147,18 @@ class SeatedAgent:
         self.env.close()
 
     def lineup(self, members: Sequence[PoolMember], mode: LineupMode = "homologue") -> OneLearns:
-        """Members as the others; one member alone takes every other seat."""
+        """Members as the others; one member alone takes every other seat. Held-out ones are a look:
+        this one, unless the caller records it."""
+        record_seated(
+            self.pool,
+            members,
+            runs=lambda: {str(self.agent.folder): weights_hash(self.agent.model)},
+            episodes=self.episodes,
+            options={"seed": self.seed, "lineup": mode},
+        )
         config = Config.model_validate({**self.config.as_dict(), "lineup_mode": mode})
-        return pool_lineup(config, self.spec, self.device, (self.pool, members))
+        with recorded():
+            return pool_lineup(config, self.spec, self.device, (self.pool, members))
 
     def rollout(
         self,

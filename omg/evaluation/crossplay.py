@@ -17,7 +17,6 @@ from omg.evaluation.agent_runs import (
     check_pool,
     read_agent_run,
     role_of,
-    weights_hash,
 )
 from omg.evaluation.crossplay_jobs import Games, play_all
 from omg.evaluation.crossplay_table import (
@@ -36,10 +35,10 @@ from omg.evaluation.own_game import check_seed, with_places
 from omg.evaluation.words import SIDES
 from omg.opponents.pool import LineupMode, OpponentPool, PoolMember, Split
 from omg.opponents.sides import completed
-from omg.opponents.unseen import check_recordable, record_look
+from omg.opponents.unseen import record_look, recorded
 from omg.registry import nearest
 from omg.runners.rollout import run_test
-from omg.storage.models import read_meta, saved_steps
+from omg.storage.models import read_meta, saved_steps, weights_hash
 from omg.types import EnvSpec, OmgError, user_path
 
 MIXED = "mixed"
@@ -227,23 +226,29 @@ def run_crossplay(
         )
     tasks = tasks_of(opened, plan, spec, *roles)
     _check_unseen(everyone, tasks, opened)
+    trial = None
     if metric and metric not in known_metrics(spec):
-        _check_measured(metric, agents, opened, tasks[:1], plan)
-    check_recordable(opened, _held_out(tasks))
-    cells: list[Cell] = []
-    games = [Games(agent_id, agent, tasks, play_agent) for agent_id, agent in agents.items()]
-    for cell in play_all(games, opened, plan, jobs=jobs):
-        cells.append(cell)
-        on_cell(cell, len(tasks) * len(agents))
+        trial = min(tasks, key=lambda task: task.split == "heldout")
+        if trial.split != "heldout":  # a metric that nobody measures is refused without a look
+            _check_measured(metric, agents, opened, [trial], plan)
+            trial = None
     record_look(
         opened,
         _held_out(tasks),
         kind="evaluation",
-        runs={str(agent.folder): weights_hash(agent) for agent in everyone},
+        runs={str(agent.folder): weights_hash(agent.model) for agent in everyone},
         episodes=plan.episodes,
         options={name: getattr(plan, name) for name in LOOKED}
         | {"greedy": acting_of(plan, everyone)},
     )
+    cells: list[Cell] = []
+    games = [Games(agent_id, agent, tasks, play_agent) for agent_id, agent in agents.items()]
+    with recorded():
+        if trial is not None:
+            _check_measured(metric, agents, opened, [trial], plan)
+        for cell in play_all(games, opened, plan, jobs=jobs):
+            cells.append(cell)
+            on_cell(cell, len(tasks) * len(agents))
     config = first.config
     opponents = [m for split in plan.splits for m in opened.members(split)]
     game = config.as_dict()["env_args"]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from omg.evaluation.agent_runs import AgentRun
 from omg.evaluation.crossplay_table import Cell
 from omg.opponents.pool import OpponentPool
+from omg.opponents.unseen import recorded
 from omg.types import OmgError, RunFailedError, cores
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ def _end_with_parent() -> None:
 
 
 def _play(order: bytes) -> list[Cell]:
+    """In a process of its own; who gave the order has recorded the look."""
     games, pool, plan = pickle.loads(order)
     opened = OpponentPool.open(pool)
-    return list(games.play(games.agent_id, games.agent, opened, games.tasks, plan))
+    with recorded():
+        return list(games.play(games.agent_id, games.agent, opened, games.tasks, plan))

@@ -27,6 +27,7 @@ from omg.opponents.building import pool_players
 from omg.opponents.players import Players
 from omg.opponents.pool import OpponentPool, PoolMember
 from omg.opponents.sides import named_member
+from omg.opponents.unseen import record_look, recorded
 from omg.policies.inputs import Carry, StepView
 from omg.storage.files import write_text
 from omg.types import BoolArray, EnvSpec, IntArray, Observation, OmgError, TimeStep
@@ -92,20 +93,31 @@ def compare_pool(
     seed: int = 0,
 ) -> Disagreement:
     """Every member plays `episodes` of the configuration's game; `beside`: in one seat, the others
-    taken by that member."""
+    taken by that member. Held-out members play and are measured, so it is a look at them."""
     if episodes < 1:
         raise OmgError(f"episodes={episodes} is too few. Play at least one per member.")
     if len(pool.members()) < 2:
         raise OmgError(f"{pool.path} has fewer than two members. Add some with 'omg pool add'.")
     env = make_batched(config.env, config.env_args, n_copies=episodes)
     try:
-        players, members = pool_players(config, env.spec, CPU, (pool, pool.members()))
+        with recorded():
+            players, members = pool_players(config, env.spec, CPU, (pool, pool.members()))
         reference = members.index(named_member(pool, beside)) if beside else None
+        everyone = range(len(members))
+        seatings = [_seating(members, i, env.spec, episodes, reference) for i in everyone]
+        played = {"env": config.env, "env_args": config.as_dict()["env_args"]}
+        record_look(
+            pool,
+            members,
+            kind="comparison",
+            runs={},
+            episodes=episodes,
+            options={"seed": seed, "beside": beside, **played},
+        )
         table = _Table(env, players, members, SeedTree(seed))
         shape = (len(members), len(members))
         decisions, differing = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for number in range(len(members)):
-            seating = _seating(members, number, env.spec, episodes, reference)
+        for number, seating in enumerate(seatings):
             decisions[number], differing[number] = table.play(number, seating)
     finally:
         env.close()

@@ -34,6 +34,7 @@ from omg.evaluation.own_game import (
 from omg.evaluation.subgoal_replay import ENVS, clear_replays, write_subgoal_replays
 from omg.experiment.saved import SavedRun
 from omg.opponents.pool import OpponentPool, Split
+from omg.opponents.unseen import recorded
 from omg.types import OmgError
 
 SIDES: dict[str, tuple[Split, ...]] = {
@@ -179,7 +180,7 @@ def _replays(
     count: int,
 ) -> list[Path]:
     """Replays of each method's first agent, against opponents of a side that was played: held-out
-    ones, if they were."""
+    ones, if they were. The cross-play has recorded its look at them."""
     if not count or table.env not in ENVS:
         return []
     clear_replays(folder)
@@ -187,10 +188,11 @@ def _replays(
     played = [opened.members(split) for split in ("heldout", "validation", "train")]
     sides = {cell.split for cell in table.cells}
     members = next(m for m in played if m and m[0].split in sides)
-    return [
-        path
-        for agent_id, *_ in table.methods().values()
-        for path in write_subgoal_replays(
-            agent_id, agents[agent_id], opened, members, folder, count=count, seed=table.seed
-        )
-    ]
+    with recorded():
+        return [
+            path
+            for agent_id, *_ in table.methods().values()
+            for path in write_subgoal_replays(
+                agent_id, agents[agent_id], opened, members, folder, count=count, seed=table.seed
+            )
+        ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omg.components.action_selectors import DecayThenFlat, EpsilonGreedy
 from omg.envs.registry import make_batched
-from omg.evaluation.agent_runs import AgentRun, SeatedAgent, check_pool, role_of, weights_hash
+from omg.evaluation.agent_runs import AgentRun, SeatedAgent, check_pool, role_of
 from omg.evaluation.crossplay import (
     CPU,
     CrossplayPlan,
@@ -28,10 +28,11 @@ from omg.evaluation.headroom import FORMAT, RANDOM, ROLES, Agents, Headroom
 from omg.evaluation.own_game import told_greedy
 from omg.opponents.pool import OpponentPool, Split
 from omg.opponents.sides import named_member
-from omg.opponents.unseen import check_recordable, record_look
+from omg.opponents.unseen import record_look, recorded
 from omg.registry import nearest
 from omg.runners.rollout import run_test
 from omg.storage.files import read_checked, write_text
+from omg.storage.models import weights_hash
 from omg.types import OmgError
 
 FILE = "headroom.json"
@@ -82,22 +83,21 @@ def measure_headroom(
     spec = probe.spec
     probe.close()
     tasks = tasks_of(opened, plan, spec, role_of(first, opened, spec))
-    met = [member for task in tasks for member in task.members]
-    check_recordable(opened, met)
-    cells: list[Cell] = []
-    games = _games(found, tasks)
-    total = sum(len(each.tasks) for each in games)
-    for cell in play_all(games, opened, plan, jobs=jobs):
-        cells.append(cell)
-        on_cell(cell, total)
     record_look(
         opened,
-        met,
+        [member for task in tasks for member in task.members],
         kind="headroom",
-        runs={str(agent.folder): weights_hash(agent) for agent in agents.values()},
+        runs={str(agent.folder): weights_hash(agent.model) for agent in agents.values()},
         episodes=episodes,
         options={"seed": seed, "greedy": acting_of(plan, list(agents.values()))},
     )
+    cells: list[Cell] = []
+    games = _games(found, tasks)
+    total = sum(len(each.tasks) for each in games)
+    with recorded():
+        for cell in play_all(games, opened, plan, jobs=jobs):
+            cells.append(cell)
+            on_cell(cell, total)
     result = Headroom(
         format=FORMAT,
         env=first.config.env,

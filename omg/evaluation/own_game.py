@@ -111,7 +111,8 @@ def play_own_game(
     best = config.test_greedy if told is None else told
     set_up_torch(config)
     spec = _spec(config)
-    mac = load_players(run, spec, CPU, config=config)
+    how = {"seed": seed, "greedy": best, "which": which}
+    mac = load_players(run, spec, CPU, config=config, episodes=episodes, options=how)
     runner = runner_of(config)
     env = runner.copies(copies_for(runner, episodes, 1 if mac.seats else spec.n_agents))
     try:

@@ -28,8 +28,10 @@ from omg.evaluation.crossplay import CPU
 from omg.evaluation.replay_boards import Playable, board_of
 from omg.opponents.pool import OpponentPool, PoolMember
 from omg.opponents.sides import completed
+from omg.opponents.unseen import record_seated, recorded
 from omg.runners.rollout import play_episodes
 from omg.storage.files import write_text, writing
+from omg.storage.models import weights_hash
 from omg.types import OmgError
 
 FORMAT = 1
@@ -64,10 +66,20 @@ def write_subgoal_replays(
         )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    env = make_batched(agent.config.env, agent.config.env_args, n_copies=count)
+    assert isinstance(env, ForagingEnv | GridEnv | ParticleEnv | BattleEnv)
+    record_seated(
+        pool,
+        [player for member in members[:count] for player in completed([member], pool, env.spec)],
+        runs=lambda: {str(agent.folder): weights_hash(agent.model)},
+        episodes=count,
+        options={"seed": seed, "replays": count},
+    )
     written: list[Path] = []
-    with SeatedAgent(agent, pool, members[:1], episodes=1, seed=seed, device=device) as seated:
-        env = make_batched(agent.config.env, seated.config.env_args, n_copies=count)
-        assert isinstance(env, ForagingEnv | GridEnv | ParticleEnv | BattleEnv)
+    with (
+        recorded(),
+        SeatedAgent(agent, pool, members[:1], episodes=1, seed=seed, device=device) as seated,
+    ):
         for first, member in enumerate(members[:count]):
             for number, episode in _played(seated, member, env).items():
                 if number % len(members) != first:

@@ -33,7 +33,7 @@ from omg.experiment.training import Parts, TrainingLoop
 from omg.learners import LEARNERS
 from omg.modules.device import choose_device, set_up_torch, tune_allocator
 from omg.opponents.sides import training_members
-from omg.opponents.unseen import record_look
+from omg.opponents.unseen import record_look, recorded
 from omg.runners import runner_of
 from omg.runners.assembly import build_learner, episode_scheme, make_controller, make_rollout
 from omg.runners.overlap import Collector, CollectorProcess, Link
@@ -42,7 +42,7 @@ from omg.runners.rollout import Rollout, run_test
 from omg.runners.waves import Waves
 from omg.storage.files import RunFolder, write_text
 from omg.storage.locks import refuse_link
-from omg.storage.models import find_model_folder, load_checked
+from omg.storage.models import find_model_folder, load_checked, weights_hash
 from omg.types import OmgError, human_bytes
 
 
@@ -86,6 +86,7 @@ class Run:
                 self._loaded = self.load_checkpoint(for_training=not self.config.evaluate)
             elif not self.config.resume:
                 self._remarks |= self.parts.learner.start(self.parts.meta)
+            self._record_look()
         except BaseException:
             self._cleanup.close()
             raise
@@ -93,6 +94,26 @@ class Run:
 
     def __exit__(self, *failure: Any) -> None:
         self._cleanup.__exit__(*failure)
+
+    def _record_look(self) -> None:
+        """Before anything is played, by whatever method: held-out members among the others."""
+        config, loaded = self.config, self._loaded
+        if not config.opponent_members:
+            return
+        pool, met = training_members(config, self.spec)
+        if not config.evaluate or loaded is None:
+            record_look(pool, met, kind="training", runs={str(self.folder.path): ""})
+            return
+        run = loaded.parent.parent if loaded.parent.name == "models" else loaded
+        replays = config.replay_episodes if config.save_replay else 0
+        record_look(
+            pool,
+            met,
+            kind="evaluation",
+            runs={str(run): weights_hash(loaded)},
+            episodes=config.test_nepisode,
+            options={"seed": config.seed, "greedy": config.test_greedy, "replays": replays},
+        )
 
     def _build(self) -> None:
         config = self.config
@@ -116,7 +137,8 @@ class Run:
             check_can_replay(probe)
 
         torch.manual_seed(seeds.integer("weights"))
-        mac = make_controller(config, spec, device)
+        with recorded():  # by `_record_look`, when everything fits
+            mac = make_controller(config, spec, device)
         if not config.evaluate:
             check_common_reward(config, spec, mac)
             check_reward_weights(config, spec)
@@ -312,9 +334,6 @@ class Run:
         resumed = self._resume_at is not None
         loop = self._loop or self._new_loop()
         record_session(self.folder, config)
-        if config.opponent_members:
-            pool, met = training_members(config, self.spec)
-            record_look(pool, met, kind="training", runs={str(self.folder.path): ""})
         loop.logger = MetricLogger(
             self.folder.metrics,
             sinks=self._sinks,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,9 +17,18 @@ from omg.config.schema import Config
 from omg.controllers.base import Controller
 from omg.learners import LEARNERS, Learner
 from omg.opponents.lineups import LineUp
+from omg.opponents.sides import training_members
+from omg.opponents.unseen import record_seated, recorded
 from omg.runners.assembly import make_controller
 from omg.storage.files import load_tensors, read_json
-from omg.storage.models import META, holds_models, load_checked, read_meta, saved_steps
+from omg.storage.models import (
+    META,
+    holds_models,
+    load_checked,
+    read_meta,
+    saved_steps,
+    weights_hash,
+)
 from omg.storage.sums import check_finite, check_sums
 from omg.types import EnvSpec, OmgError, user_path
 
@@ -78,12 +88,25 @@ def load_players(
     *,
     config: Config | None = None,
     lineup: LineUp | None = None,
+    episodes: int = 0,
+    options: Mapping[str, Any] | None = None,
 ) -> Controller:
     """The players of a run with their weights, if those fit the environment; `config` in place of
-    the run's, `lineup` in place of the others it was trained with."""
+    the run's, `lineup` in place of the others it was trained with. Where some of those are held
+    out, the look is recorded: so many `episodes`, played with these `options`."""
     config = config or run.config
-    mac = make_controller(config, spec, device, lineup=lineup)
+    with recorded():
+        mac = make_controller(config, spec, device, lineup=lineup)
     load_checked(run.model, mac.networks(), model_meta(config, spec, mac))
+    if lineup is None and config.opponent_pool and config.opponent_members:
+        pool, met = training_members(config, spec)
+        record_seated(
+            pool,
+            met,
+            runs=lambda: {str(run.folder): weights_hash(run.model)},
+            episodes=episodes,
+            options=options,
+        )
     return mac
 
 

@@ -17,6 +17,7 @@ from omg.opponents.lineups import EveryoneLearns, LineUp, OneLearns, PoolDraw, R
 from omg.opponents.players import PlayerGroup, Players, ScriptGroup, SingleGroup, StackedGroup
 from omg.opponents.pool import OpponentPool, PoolMember
 from omg.opponents.sides import members_of_tests, training_members
+from omg.opponents.unseen import record_seated
 from omg.policies.inputs import InputSettings
 from omg.policies.policy import Policy, build_model
 from omg.storage.models import (
@@ -149,7 +150,8 @@ def pool_players(
     device: torch.device,
     pool: tuple[OpponentPool, Sequence[PoolMember]],
 ) -> tuple[Players, tuple[PoolMember, ...]]:
-    """Members of a pool as players, trained ones first."""
+    """Members of a pool as players, trained ones first. All games with a pool have their players
+    from here; held-out ones are recorded, unless the caller does (`omg.opponents.unseen`)."""
     opened, members = pool
     if not members:
         raise OmgError(f"{opened.path} has no member to draw. Add some with 'omg pool add'.")
@@ -174,6 +176,7 @@ def pool_players(
         group = ScriptGroup([script for _, script in scripts], config.env, config.env_args)
         groups.append((group, numbers))
     everyone = (*trained, *(member for member, _ in scripts))
+    record_seated(opened, everyone, options={"config": config.name, "seed": config.seed})
     return Players([m.id for m in everyone], groups, spec.n_agents), everyone
 
 

@@ -1,8 +1,14 @@
 """Every look at the held-out side of a pool is recorded, in the study's folder or the pool's: what
-is chosen after a look is chosen by it."""
+is chosen after a look is chosen by it.
+
+The line is written before anything is played. Who knows the runs and the episodes records the look
+and seats the players inside `recorded()`. Where nobody does, `record_seated` records it when the
+players are made (`omg.opponents.building.pool_players`), so that there is no way round it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -10,7 +16,8 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -25,12 +32,14 @@ from omg.types import OmgError
 FILE = "looks.jsonl"
 STUDY = "pipeline.json"  # in the folder of a study
 LONGEST = 2000  # characters of a command that are kept
-Kind: TypeAlias = Literal["evaluation", "headroom", "training"]
+Kind: TypeAlias = Literal["evaluation", "headroom", "training", "comparison"]
 SAID: Mapping[Kind, str] = {
     "evaluation": "to evaluate agents",
     "headroom": "to measure headroom",
     "training": "to train best responses, which are references",
+    "comparison": "to compare members of the pool",
 }
+_RECORDED: ContextVar[bool] = ContextVar("recorded", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +71,9 @@ def record_look(
     episodes: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Note that runs (by folder, with a hash of their weights) met held-out members. Nothing is
-    written where none are held out, nor for the very same look again; whether it was."""
+    """Note that runs (by folder, with a hash of their weights) are about to meet held-out members.
+    Nothing is written where none are held out, nor for the very same look again; whether it was.
+    Where it cannot be written, this raises: call it before anything is played."""
     held = sorted({member.id for member in members if member.split == "heldout"})
     if not held:
         return False
@@ -85,14 +95,29 @@ def record_look(
     return True
 
 
-def check_recordable(pool: OpponentPool, members: Iterable[PoolMember]) -> None:
-    """Refuse before anything is played what could not be recorded afterwards."""
-    if any(member.split == "heldout" for member in members):
-        path = looks_of(pool)
-        existed = path.exists()
-        _append(path, "")
-        if not existed:
-            path.unlink(missing_ok=True)
+@contextlib.contextmanager
+def recorded() -> Iterator[None]:
+    """Players that are made inside are part of a look that the caller records."""
+    token = _RECORDED.set(True)
+    try:
+        yield
+    finally:
+        _RECORDED.reset(token)
+
+
+def record_seated(
+    pool: OpponentPool,
+    members: Iterable[PoolMember],
+    *,
+    runs: Callable[[], Mapping[str, str]] = dict,
+    episodes: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Record an evaluation, unless the caller records a look that this is part of."""
+    if not _RECORDED.get():
+        record_look(
+            pool, members, kind="evaluation", runs=runs(), episodes=episodes, options=options
+        )
 
 
 def _command() -> str:
@@ -102,9 +127,13 @@ def _command() -> str:
 
 
 def _append(path: Path, line: str) -> None:
-    """In one write, so that several processes may look at once."""
+    """In one write, so that several processes may look at once. After a line that a crash cut off
+    it begins a new one."""
     try:
-        with path.open("ab", buffering=0) as file:
+        with path.open("a+b", buffering=0) as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else "\n" + line
             file.write(line.encode())
             os.fsync(file.fileno())
     except OSError as error:
@@ -115,19 +144,29 @@ def _append(path: Path, line: str) -> None:
 
 
 def read_looks(path: Path) -> list[Look]:
-    """All recorded looks; none where there is no file. A line cut off by a crash is left out."""
+    """All recorded looks, each once; none where there is no file. A line cut off by a crash is left
+    out: nothing was played after it."""
     if not path.is_file():
         return []
-    found: list[Look] = []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    found: dict[str, Look] = {}
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     for number, line in enumerate(lines, 1):
+        if not line:
+            continue
         try:
-            found.append(_LOOK.validate_json(line))
+            look = _LOOK.validate_json(line)
         except ValidationError as error:
-            if number == len(lines):
-                break
+            if "EOF" in str(error.errors()[0]["msg"]):
+                continue
             raise OmgError(f"{path}, line {number}, is damaged. Restore it.") from error
-    return found
+        found.setdefault(look.key, look)
+    return list(found.values())
+
+
+def looks_in(study: Path) -> list[Look]:
+    """The looks of a study: those in its folder, and those of its pool from before it was one."""
+    found = [look for place in (study, study / "pool") for look in read_looks(place / FILE)]
+    return list({look.key: look for look in found}.values())
 
 
 _LOOK = TypeAdapter(Look)

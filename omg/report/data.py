@@ -14,8 +14,7 @@ from omg.evaluation.gap import FILE, read_headroom
 from omg.evaluation.grouping import check_seeds, distinguish
 from omg.evaluation.headroom import Headroom
 from omg.experiment.series import Curve
-from omg.opponents.unseen import FILE as LOOKS
-from omg.opponents.unseen import Look, read_looks
+from omg.opponents.unseen import Look, looks_in
 from omg.registry import nearest
 from omg.report.formats import DRAWN, Replay, read_crossplay, read_pool, read_replay
 from omg.report.looks import Kind, kind_of, looks_of, nth_look
@@ -226,9 +225,7 @@ def _rows(sources: Sequence[Path], name: str) -> tuple[Mapping[str, str], ...]:
 
 
 def _unseen_looks(sources: Sequence[Path]) -> tuple[Look, ...]:
-    files = [place / LOOKS for source in sources for place in (source, source / "pool")]
-    found = {look.key: look for path in files for look in read_looks(path)}
-    return tuple(found.values())
+    return tuple({look.key: look for source in sources for look in looks_in(source)}.values())
 
 
 def _replays(sources: Sequence[Path], notes: list[str]) -> list[tuple[str, Replay]]:

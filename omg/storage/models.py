@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from omg.config.loader import shipped_defaults
 from omg.config.schema import mark_of, marked
 from omg.storage.files import load_tensors, new_folder, read_json, save_tensors
-from omg.storage.sums import check_finite, check_sums, write_sums
+from omg.storage.sums import check_finite, check_sums, sha256_of, write_sums
 from omg.types import OmgError, user_path
 
 META = "meta.json"
@@ -47,6 +48,13 @@ def file_of(network: str) -> str:
 def weight_files(folder: Path) -> list[Path]:
     """The files of networks in a folder, by name."""
     return sorted([*folder.glob("*.th"), *folder.glob("*.pth")], key=lambda path: path.name)
+
+
+def weights_hash(model: Path) -> str:
+    """Tells the weights in a model's folder from any others."""
+    files = sorted(path for path in model.rglob("*.th") if path.name != "opt.th")
+    sums = "".join(sha256_of(path) for path in files)
+    return hashlib.sha256(sums.encode()).hexdigest()[:16]
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from omg.evaluation.headroom import COLUMNS as HEADROOM
 from omg.evaluation.headroom import closing_words, opponent_words, warnings
 from omg.evaluation.words import PERMUTATION, SIDES, seed_notes, spoken, value_words
 from omg.experiment.output import wrapped
-from omg.opponents.unseen import FILE as LOOKS
-from omg.opponents.unseen import looks_words, read_looks
+from omg.opponents.unseen import looks_in, looks_words
 from omg.report.formats import read_crossplay
 from omg.studies.steps import Plan
 
@@ -47,7 +46,7 @@ def print_result(plan: Plan) -> None:
             _say(PERMUTATION)
         for line in steps_lines(found):
             _say(line)
-        if said := looks_words(read_looks(plan.out / LOOKS)):
+        if said := looks_words(looks_in(plan.out)):
             _say(said)
         for note in seed_notes([len(ids) for ids in found.methods().values()]):
             print(note)

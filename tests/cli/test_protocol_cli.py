@@ -126,8 +126,8 @@ def test_all_sides_were_played_and_best_responses_met_their_opponent_only(study:
 
 def test_kills_and_repetitions_add_no_looks(study: Path) -> None:
     kinds = [look.kind for look in read_looks(study / "looks.jsonl")]
-    assert sorted(kinds) == ["evaluation", "headroom", "training"]
+    assert sorted(kinds) == ["comparison", "evaluation", "headroom", "training"]
     again = CliRunner().invoke(app, words(study))
     assert again.exit_code == 0
     assert "started" not in again.stdout
-    assert len(read_looks(study / "looks.jsonl")) == 3
+    assert len(read_looks(study / "looks.jsonl")) == 4

@@ -58,10 +58,12 @@ def test_tests_of_agents_and_looks_are_gathered_and_tables_copied(tmp_path: Path
     (study / "crossplay.csv").write_text("method\nA\n")
     (study / "tuning.csv").write_text("method,score\nA,1\n")
     look = {
+        "key": "k",
         "when": "now",
         "kind": "evaluation",
         "runs": ["a", "b"],
-        "members": ["x"],
+        "members": ["x", "y"],
+        "command": "omg crossplay a b",
         "episodes": 9,
     }
     (study / "looks.jsonl").write_text(json.dumps(look) + "\n")
@@ -71,7 +73,8 @@ def test_tests_of_agents_and_looks_are_gathered_and_tables_copied(tmp_path: Path
         {"method": "A", "seed": "2", "env_steps": "50", "own_return": "0.25"},
     ]
     assert rows(page / "priors.csv") == [{"prior": "places-s2", "prior_accuracy": "0.987123"}]
-    told = {"when": "now", "kind": "evaluation", "runs": "2", "members": "1", "episodes": "9"}
+    told = {"when": "now", "kind": "evaluation", "runs": "2", "members": "2", "episodes": "9"}
+    told |= {"opponents": "x y", "command": "omg crossplay a b"}
     assert rows(page / "looks.csv") == [told]
     assert (page / "tuning.csv").read_text() == "method,score\nA,1\n"
     assert not (page / "headroom.csv").exists()

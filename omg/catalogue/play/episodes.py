@@ -84,7 +84,7 @@ def play(choice: Choice, policy: str, *, episodes: int, seed: int, out: Path | N
     set_up_torch(choice.config)
     env = open_env(choice, pictures=out is not None)
     try:
-        players = players_of(policy, choice, env.spec)
+        players = players_of(policy, choice, env.spec, episodes=episodes, seed=seed)
         showing, reason = showing_of(env) if out is not None else ("text", "")
         rollout = make_rollout(
             choice.config,

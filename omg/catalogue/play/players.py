@@ -46,8 +46,11 @@ def is_run(policy: str) -> bool:
     return (user_path(policy) / "config.yaml").is_file()
 
 
-def players_of(policy: str, choice: Choice, spec: EnvSpec) -> Cast:
-    """Who `--policy` names: random, scripts (several with commas), or a run's folder."""
+def players_of(
+    policy: str, choice: Choice, spec: EnvSpec, *, episodes: int = 0, seed: int = 0
+) -> Cast:
+    """Who `--policy` names: random, scripts (several with commas), or a run's folder. `episodes`
+    and `seed` are recorded where a run plays among held-out members of a pool."""
     if policy == RANDOM:
         players = Players([RANDOM], [(RandomGroup(), [0])], spec.n_agents)
         seats = np.zeros(spec.n_agents, np.int64)
@@ -57,7 +60,7 @@ def players_of(policy: str, choice: Choice, spec: EnvSpec) -> Cast:
     if all(name in known for name in names):
         return _scripted(names, known, choice, spec)
     if is_run(policy):
-        return _trained(user_path(policy), choice, spec)
+        return _trained(user_path(policy), choice, spec, episodes, seed)
     raise _unknown(policy, names, list(known), choice)
 
 
@@ -152,7 +155,7 @@ def _scripted(
     return Cast(FixedTeam(scripts, rows), tuple(seated))
 
 
-def _trained(folder: Path, choice: Choice, spec: EnvSpec) -> Cast:
+def _trained(folder: Path, choice: Choice, spec: EnvSpec, episodes: int, seed: int) -> Cast:
     """A run's players with its newest weights, after the checks of `--evaluate`."""
     run = read_run(folder, "newest")
     _check_same_game(folder, run.config, choice)
@@ -160,7 +163,8 @@ def _trained(folder: Path, choice: Choice, spec: EnvSpec) -> Cast:
     config = Config.model_validate({**run.config.as_dict(), "env_args": args})
     device = choose_device(config)
     try:
-        mac = load_players(run, spec, device, config=config)
+        how = {"seed": seed, "greedy": config.test_greedy, "env_args": dict(args)}
+        mac = load_players(run, spec, device, config=config, episodes=episodes, options=how)
     except OmgError as error:
         own = " Without the environment's name the run's own is played."
         raise OmgError(f"{error}{own if choice.env_config else ''}") from error

@@ -33,6 +33,7 @@ from omg.controllers.base import Controller
 from omg.controllers.team import TeamMAC
 from omg.envs.spawned import prepare_child, shared_memory
 from omg.modules.device import set_up_torch
+from omg.opponents.unseen import recorded
 from omg.runners import runner_of
 from omg.runners.assembly import make_controller, make_rollout
 from omg.runners.rollout import EpisodeStats, Finished
@@ -214,7 +215,8 @@ class Host:
         self._env = runner.copies(runner.n_training)
         device = torch.device("cpu")
         try:
-            self._mac = make_controller(config, self._env.spec, device)
+            with recorded():  # by the run that started this process
+                self._mac = make_controller(config, self._env.spec, device)
             self._rollout = make_rollout(
                 config, env=self._env, mac=self._mac, stream="train", device=device, learns=True
             )
