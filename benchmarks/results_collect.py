@@ -4,10 +4,10 @@
     python -m benchmarks.results_collect results/benchmark_lbf docs/results/benchmark-lbf
 
 Copies the tables and the picture of a pipeline's folder. Adds curves.csv, the tests that every
-agent or team had while it learned, priors.csv, what priors decode, and looks.csv, the looks at the
-held-out side. A benchmark may be run in parts, here and elsewhere (then `omg benchmark <folder>`
-first): its finished runs join those of the page, or replace them where task, method and seed are
-the same, and the table is made from all of them.
+agent or team had while it learned, priors.csv, what priors decode, looks.csv, the looks at the
+held-out side, and named.csv, what was named before the run. A benchmark may be run in parts, here
+and elsewhere (then `omg benchmark <folder>` first): its finished runs join those of the page, or
+replace them where task, method and seed are the same, and the table is made from all of them.
 `python -m benchmarks.results_tables` and `make results-check` read these files.
 """
 
@@ -30,6 +30,7 @@ from omg.config.loader import leaves, load_saved, shipped_defaults
 from omg.evaluation.benchmark import RANDOM, TEAM_RETURN, reach, row_of
 from omg.evaluation.curves import draw
 from omg.evaluation.grouping import settings
+from omg.evaluation.named import read_named
 from omg.experiment.series import Curve, curves_of, read_records
 from omg.opponents.unseen import looks_in
 
@@ -102,6 +103,25 @@ def looks(study: Path) -> Rows:
     ]
 
 
+def named(study: Path) -> Rows:
+    """What was named before the run, and what was changed afterwards."""
+    return [
+        {
+            "when": line.when,
+            "looks": str(line.looks),
+            "steps": str(line.steps),
+            "metric": line.metric,
+            "baseline": line.baseline,
+            "methods": "; ".join(f"{name} ({seeds})" for name, seeds in line.methods.items()),
+            "changed": "; ".join(line.changed),
+            "sha256": line.sha256,
+            "omg": line.omg,
+            "commit": line.commit,
+        }
+        for line in read_named(study)
+    ]
+
+
 def collect_study(study: Path, page: Path) -> list[Path]:
     """The files of a study with opponents."""
     wanted = [f"{name}.csv" for name in STUDY + HEADROOM] + ["crossplay.png"]
@@ -116,6 +136,9 @@ def collect_study(study: Path, page: Path) -> list[Path]:
     if looked := looks(study):
         made.append(page / "looks.csv")
         write(looked, made[-1])
+    if lines := named(study):
+        made.append(page / "named.csv")
+        write(lines, made[-1])
     return made
 
 

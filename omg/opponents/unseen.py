@@ -12,7 +12,6 @@ import contextlib
 import datetime
 import hashlib
 import json
-import os
 import shlex
 import sys
 from collections import Counter
@@ -22,16 +21,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from omg.config.loader import masked
 from omg.opponents.pool import OpponentPool
 from omg.opponents.pool_members import PoolMember
-from omg.types import OmgError
+from omg.storage.lines import append_line, read_lines
 
 FILE = "looks.jsonl"
 STUDY = "pipeline.json"  # in the folder of a study
 LONGEST = 2000  # characters of a command that are kept
+ADVICE = (
+    "Looks at held-out opponents are recorded there: make it writable, or give --split=validation "
+    "or train."
+)
 Kind: TypeAlias = Literal["evaluation", "headroom", "training", "comparison"]
 SAID: Mapping[Kind, str] = {
     "evaluation": "to evaluate agents",
@@ -91,7 +94,7 @@ def record_look(
         return False
     when = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     look = Look(key=key, when=when, command=_command(), **told)
-    _append(path, json.dumps(asdict(look), ensure_ascii=False) + "\n")
+    append_line(path, json.dumps(asdict(look), ensure_ascii=False), ADVICE)
     return True
 
 
@@ -126,39 +129,11 @@ def _command() -> str:
     return masked(shlex.join(words))[:LONGEST]
 
 
-def _append(path: Path, line: str) -> None:
-    """In one write, so that several processes may look at once. After a line that a crash cut off
-    it begins a new one."""
-    try:
-        with path.open("a+b", buffering=0) as file:
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read(1) == b"\n" else "\n" + line
-            file.write(line.encode())
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise OmgError(
-            f"{path} cannot be written: {error.strerror or error}. Looks at held-out opponents are "
-            "recorded there: make it writable, or give --split=validation or train."
-        ) from error
-
-
 def read_looks(path: Path) -> list[Look]:
     """All recorded looks, each once; none where there is no file. A line cut off by a crash is left
     out: nothing was played after it."""
-    if not path.is_file():
-        return []
     found: dict[str, Look] = {}
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        try:
-            look = _LOOK.validate_json(line)
-        except ValidationError as error:
-            if "EOF" in str(error.errors()[0]["msg"]):
-                continue
-            raise OmgError(f"{path}, line {number}, is damaged. Restore it.") from error
+    for look in read_lines(path, _LOOK):
         found.setdefault(look.key, look)
     return list(found.values())
 

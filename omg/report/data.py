@@ -13,6 +13,7 @@ from omg.evaluation.curves import evaluation_note
 from omg.evaluation.gap import FILE, read_headroom
 from omg.evaluation.grouping import check_seeds, distinguish
 from omg.evaluation.headroom import Headroom
+from omg.evaluation.named import Named, read_named
 from omg.experiment.series import Curve
 from omg.opponents.unseen import Look, looks_in
 from omg.registry import nearest
@@ -47,6 +48,7 @@ class ReportData:
     tuning: tuple[Mapping[str, str], ...]  # rows of tuning.csv
     nearest: tuple[Mapping[str, str], ...]  # rows of nearest.csv
     unseen_looks: tuple[Look, ...]  # at the held-out side of the pool
+    named: tuple[Named, ...]  # what the pipeline's file said, and when
     opponents: tuple[Opponent, ...]
     opponent_runs: Mapping[str, RunRecord]  # by the folder's name
     replays: tuple[tuple[str, Replay], ...]  # with the file's name
@@ -177,6 +179,7 @@ def collect(sources: Sequence[Path], *, title: str = "", metric: str = "") -> Re
         tuning=_rows(sources, TUNING),
         nearest=_rows(sources, NEAREST),
         unseen_looks=_unseen_looks(sources),
+        named=tuple(line for source in sources for line in read_named(source)),
         opponents=_opponents(sources, crossplay),
         opponent_runs={run.path.name: run for run in runs if run.role == "opponent"},
         replays=tuple(replays),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from omg.evaluation.named import named_words
 from omg.evaluation.words import SIDES
 from omg.opponents.unseen import looks_words
 from omg.report.data import ReportData
@@ -35,9 +36,9 @@ def summary(data: ReportData) -> Html:
         for term, value, *rest in _facts(data)
         for why in (rest[0] if rest else "",)
     ]
-    said = looks_words(data.unseen_looks)
-    looked = el("p", said, class_="about") if said else None
-    return join(el("p", _lede(data), class_="lede"), el("dl", facts, class_="facts"), looked)
+    told = [named_words(data.named), looks_words(data.unseen_looks)]
+    about = [el("p", words, class_="about") for words in told if words]
+    return join(el("p", _lede(data), class_="lede"), el("dl", facts, class_="facts"), *about)
 
 
 def setup_section(data: ReportData) -> Html:

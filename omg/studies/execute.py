@@ -20,6 +20,7 @@ from omg.config.loader import masked
 from omg.registry import Registry
 from omg.studies.decide import Decision, clear, decide, empty_trash, go_on
 from omg.studies.display import Display
+from omg.studies.named import name_study
 from omg.studies.process import PROGRAM, Running, pipeline_lock, start, stop_orphans
 from omg.studies.state import PipelineState
 from omg.studies.steps import Plan, Step
@@ -99,6 +100,7 @@ def run_pipeline(
     with pipeline_lock(plan.out):
         state = PipelineState(plan)
         decide(plan, state, redo=redo)  # refuse before anything is touched
+        name_study(plan, begun=len(state.records))
         with (
             somewhere as place,
             Display(plan, jobs=place.jobs, where=place.told) as display,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from omg.config.loader import available
+from omg.studies.named import meaning
 from omg.studies.plan_headroom import headroom_steps
 from omg.studies.plan_tuning import acting, tuning_steps
 from omg.studies.planner import Planner, Source, saved_models
@@ -49,7 +50,7 @@ def plan_of(
             raise OmgError(f"{shown} names the environments of its tasks. Leave --env-config out.")
         folder = user_path(out or f"results/{path.stem}")
         return benchmark_plan(benchmark, name=path.stem, shown=shown, out=folder, words=words)
-    spec = read_spec(path, shown)
+    written = spec = read_spec(path, shown)
     if headroom and spec.headroom is None:
         spec = spec.model_copy(update={"headroom": HeadroomSpec()})
     env = env_config or spec.env_config
@@ -58,7 +59,16 @@ def plan_of(
     name = path.stem if env in (spec.env_config, path.stem) else f"{path.stem}-{Path(env).stem}"
     folder = user_path(out or f"results/{name}")
     return make_plan(
-        Source(name=name, shown=shown, spec=spec, env_config=env, out=folder, words=words)
+        Source(
+            name=name,
+            shown=shown,
+            spec=spec,
+            env_config=env,
+            out=folder,
+            words=words,
+            text=path.read_text(encoding="utf-8"),
+            written=written,
+        )
     )
 
 
@@ -86,6 +96,8 @@ def make_plan(source: Source) -> Plan:
         env_config=source.env_config,
         out=source.out,
         spec=spec,
+        text=source.text,
+        parts=meaning(source.written or spec, source.env_config, planner.given),
         steps=tuple(steps),
     )
 

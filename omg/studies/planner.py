@@ -44,6 +44,8 @@ class Source:
     env_config: str
     out: Path
     words: Sequence[str] = ()  # --key=value for every training run
+    text: str = ""  # of the file
+    written: PipelineSpec | None = None  # the file's own content, where `spec` has more
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ class Plan:
     out: Path
     steps: tuple[Step, ...]
     spec: PipelineSpec | None = None  # of a study's file
+    text: str = ""  # of that file
+    parts: Mapping[str, str] = field(default_factory=dict)  # what it means, see `omg.studies.named`
     title: str = ""
 
     def stages(self) -> list[str]:

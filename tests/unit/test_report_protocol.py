@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
 from omg.evaluation.comparisons import comparisons, p_words
 from omg.evaluation.gap import write_headroom
+from omg.evaluation.named import Named
 from omg.opponents.pool import OpponentPool
 from omg.opponents.unseen import FILE, record_look
 from omg.report.formats import read_crossplay
@@ -35,6 +38,43 @@ def test_the_primary_metric_is_said_to_be_named_before_only_where_a_pipeline_did
     words = page_of(folder).text
     assert "Primary metric: own return, named in the pipeline's file before the runs." in words
     assert "The smallest sample has 3 seeds: a headline asks for 10 per method" in words
+
+
+def test_what_was_named_and_changed_is_told_with_the_looks_until_then(tmp_path: Path) -> None:
+    folder = write_pipeline(tmp_path / "study")
+    (folder / "pipeline.json").write_text("{}")
+    assert "Named on" not in page_of(folder).text
+    named = Named(
+        when="2026-11-19T10:00:00+00:00",
+        sha256="f",
+        omg="1",
+        commit="c",
+        metric="own_return",
+        baseline="OMG event",
+        methods={f"m{i}": 3 for i in range(11)},
+        looks=0,
+        steps=0,
+        parts={"metric": "a"},
+    )
+    write_named(folder, named)
+    words = page_of(folder).text
+    told = "Named on 2026-11-19 before any look: own_return, baseline OMG event, 11 methods."
+    assert told in words
+    assert "named in the pipeline's file before the runs" in words
+    day = "2026-12-01T10:00:00+00:00"
+    changes = ("method LIAM", "metric")
+    write_named(folder, named, dataclasses.replace(named, when=day, looks=2, changed=changes))
+    words = page_of(folder).text
+    assert f"{told} Changed on 2026-12-01 after 2 looks: method LIAM, metric." in words
+    assert "named in the pipeline's file before the runs" not in words
+    write_named(folder, dataclasses.replace(named, looks=1, steps=7, metric="", methods={"m": 1}))
+    late = "Named on 2026-11-19 after 1 look, when 7 steps had been begun: 1 method."
+    assert late in page_of(folder).text
+
+
+def write_named(folder: Path, *lines: Named) -> None:
+    text = "".join(json.dumps(dataclasses.asdict(line)) + "\n" for line in lines)
+    (folder / "named.jsonl").write_text(text)
 
 
 def test_one_method_is_compared_with_nobody(tmp_path: Path) -> None:

@@ -67,6 +67,20 @@ def test_tests_of_agents_and_looks_are_gathered_and_tables_copied(tmp_path: Path
         "episodes": 9,
     }
     (study / "looks.jsonl").write_text(json.dumps(look) + "\n")
+    line = {
+        "when": "then",
+        "sha256": "f00",
+        "omg": "1",
+        "commit": "c",
+        "metric": "own_return",
+        "baseline": "A",
+        "methods": {"A": 3, "B": 2},
+        "looks": 0,
+        "steps": 0,
+        "parts": {},
+    }
+    later = {**line, "when": "later", "looks": 1, "changed": ["method A", "metric"]}
+    (study / "named.jsonl").write_text(f"{json.dumps(line)}\n{json.dumps(later)}\n")
     assert main([str(study), str(page)]) == 0
     assert rows(page / "curves.csv") == [
         {"method": "A", "seed": "2", "env_steps": "0", "own_return": "0.1"},
@@ -76,6 +90,11 @@ def test_tests_of_agents_and_looks_are_gathered_and_tables_copied(tmp_path: Path
     told = {"when": "now", "kind": "evaluation", "runs": "2", "members": "2", "episodes": "9"}
     told |= {"opponents": "x y", "command": "omg crossplay a b"}
     assert rows(page / "looks.csv") == [told]
+    first, second = rows(page / "named.csv")
+    assert (first["when"], first["looks"], first["changed"]) == ("then", "0", "")
+    assert (first["metric"], first["baseline"]) == ("own_return", "A")
+    assert (first["methods"], first["sha256"]) == ("A (3); B (2)", "f00")
+    assert (second["looks"], second["changed"]) == ("1", "method A; metric")
     assert (page / "tuning.csv").read_text() == "method,score\nA,1\n"
     assert not (page / "headroom.csv").exists()
 
