@@ -26,7 +26,7 @@ from omg.experiment.checks import (
 )
 from omg.experiment.learning import EffectiveNumbers, Learning
 from omg.experiment.output import MetricLogger, RunConsole, readable_metrics
-from omg.experiment.provenance import record_session
+from omg.experiment.provenance import identity, record_session
 from omg.experiment.sinks import ScalarSink, Tracker, trackers_of
 from omg.experiment.trained import load_optimiser, model_meta
 from omg.experiment.training import Parts, TrainingLoop
@@ -105,6 +105,7 @@ class Run:
             record_look(pool, met, kind="training", runs={str(self.folder.path): ""})
             return
         run = loaded.parent.parent if loaded.parent.name == "models" else loaded
+        how = {"seed": config.seed, "greedy": config.test_greedy}
         replays = config.replay_episodes if config.save_replay else 0
         record_look(
             pool,
@@ -112,7 +113,7 @@ class Run:
             kind="evaluation",
             runs={str(run): weights_hash(loaded)},
             episodes=config.test_nepisode,
-            options={"seed": config.seed, "greedy": config.test_greedy, "replays": replays},
+            options={**how, "replays": replays, "settings": identity(config)[:12]},
         )
 
     def _build(self) -> None:

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from omg.cli.app import app
 from omg.evaluation.gap import read_headroom
+from omg.evaluation.named import read_named
 from omg.opponents.unseen import read_looks
 from omg.report.formats import read_crossplay
 
@@ -86,6 +87,7 @@ def test_every_stage_leaves_its_file_and_the_report_shows_it(study: Path) -> Non
         "Tuning",
         "Comparisons",
         "The unseen side was looked at",
+        "before any look: own_return",
     ):
         assert words_ in page
 
@@ -131,3 +133,5 @@ def test_kills_and_repetitions_add_no_looks(study: Path) -> None:
     assert again.exit_code == 0
     assert "started" not in again.stdout
     assert len(read_looks(study / "looks.jsonl")) == 4
+    (named,) = read_named(study)
+    assert (named.looks, named.steps) == (0, 0)

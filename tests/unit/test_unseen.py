@@ -248,6 +248,8 @@ def test_a_run_that_is_tested_with_held_out_members_is_a_look_before_it_plays(
     with among_unseen(study, tmp_path / "other", "--seed=7") as run:
         run.replays(0)
     assert [look.options["seed"] for look in fresh()][1:] == [7]
+    with among_unseen(study, tmp_path / "other", "--opponent_epsilon=0.5"):
+        assert len(fresh()) == 3, "the others act otherwise"
 
 
 @pytest.mark.long
