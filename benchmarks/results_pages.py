@@ -44,6 +44,7 @@ class Written:
     near: Texts = ()  # column, columns to the left and row; or part, sentence and paragraph
     above: Texts = ()  # sentences above a table, the nearest first
     headings: Texts = ()  # the nearest first
+    bound: int = 0  # 1 and 2: the lower and the upper end of "(low to high)"
     beside: Written | None = None  # for a p-value: the difference it belongs to
 
     @property
@@ -243,7 +244,10 @@ def _written(found: re.Match[str], line: int) -> Written:
     value = float(digits) * scale * (-1 if found["sign"] in ("−", "-") else 1)
     unit = 10.0 ** -len(digits.partition(".")[2]) * scale
     share = bool(found["percent"]) or found.string[found.end() :].startswith(" %")
-    return Written(line, found[0].strip(), value, unit, found["half"] or "", share)
+    before, after = found.string[: found.start()], found.string[found.end() :]
+    low = before.endswith("(") and after.startswith(" to ")
+    bound = 1 if low else 2 * (before.endswith(" to ") and "(" in before)
+    return Written(line, found[0].strip(), value, unit, found["half"] or "", share, bound=bound)
 
 
 def _chance(before: str, after: str) -> str:

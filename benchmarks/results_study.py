@@ -35,6 +35,7 @@ COLUMNS = {
     "the paper: maximum": ("the paper: maximum",),
     "the paper: average": ("the paper: average",),
 }
+REACHES = ("maximum", "average")  # heads above "mean (low to high)"
 ALONE = {
     *("p", "p_holm", "seeds", "other_seeds", "agents", "opponents", "comparisons", "episodes"),
     *("seed", "configuration", "env_steps", "prior_steps", "total_steps"),
@@ -90,6 +91,7 @@ class Study:
             and (not fact.task or fact.task in task)
             and (words <= fact.texts or fact.column in OTHERS)
             and _of_column(head, wanted, fact)
+            and (head not in REACHES or fact.column == COLUMNS[head][number.bound])
             and any(reads(number, each) for each in _of_methods(number, fact))
         ]
 

@@ -101,9 +101,10 @@ class Run:
         if not config.opponent_members:
             return
         pool, met = training_members(config, self.spec)
-        if not config.evaluate or loaded is None:
+        if not config.evaluate:
             record_look(pool, met, kind="training", runs={str(self.folder.path): ""})
             return
+        assert loaded is not None  # a run that only evaluates has weights
         run = loaded.parent.parent if loaded.parent.name == "models" else loaded
         how = {"seed": config.seed, "greedy": config.test_greedy}
         replays = config.replay_episodes if config.save_replay else 0

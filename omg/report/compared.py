@@ -52,7 +52,8 @@ def _line(data: ReportData, row: Comparison, places: int) -> Sequence[Child]:
 def _caption(data: ReportData, crossplay: Crossplay, rows: Sequence[Comparison]) -> str:
     metric = describe(primary_metric(crossplay)).title.lower()
     named = any((source / "pipeline.json").is_file() for source in data.sources)
-    named &= not any("metric" in line.changed for line in data.named)
+    late = any(not line.changed and (line.looks or line.steps) for line in data.named)
+    named &= not late and not any("metric" in line.changed for line in data.named)
     when = ", named in the pipeline's file before the runs" if named else ""
     family = max(row.comparisons for row in rows)
     words = [f"Primary metric: {metric}{when}.", HOLM]

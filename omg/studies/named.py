@@ -19,7 +19,7 @@ from omg.studies.steps import FREE, PLACES, Plan
 
 def meaning(spec: PipelineSpec, env_config: str, given: Mapping[str, Any]) -> dict[str, str]:
     """The parts of a pipeline's file, and of what the command line adds to it, each with a hash.
-    Comments, order and values that are the defaults mean nothing."""
+    Comments, the order of keys and methods, and values that are the defaults mean nothing."""
     parts = spec.model_dump(mode="json", exclude_defaults=True)
     for method in parts["agents"].pop("methods"):
         parts[f"method {method['name']}"] = method

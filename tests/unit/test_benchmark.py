@@ -117,6 +117,58 @@ def fake_run(folder: Path, label: str, seed: int, tests: dict[int, tuple[float, 
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+# The paper's tables 12, 16, 20, 24, 26 and 28 (arXiv:2006.07869v4): rate, deviations as the unit of
+# rewards, network and its width, steps of epsilon or weight of the entropy, targets (below 1: soft,
+# else every so many episodes).
+PUBLISHED = {
+    ("lbf", "IQL"): (0.0003, True, "rnn", 128, 200_000, 200),
+    ("lbf", "VDN"): (0.0003, True, "rnn", 128, 200_000, 0.01),
+    ("lbf", "QMIX"): (0.0003, True, "rnn", 64, 200_000, 0.01),
+    ("lbf", "COMA"): (0.0001, True, "rnn", 128, None, 200),
+    ("lbf", "IPPO"): (0.0003, False, "mlp", 128, 0.001, None),
+    ("lbf", "MAPPO"): (0.0003, False, "mlp", 128, 0.001, None),
+    ("mpe", "IQL"): (0.0005, True, "mlp", 128, 200_000, 0.01),
+    ("mpe", "VDN"): (0.0005, True, "mlp", 128, 50_000, 200),
+    ("mpe", "QMIX"): (0.0005, True, "rnn", 64, 200_000, 0.01),
+    ("mpe", "COMA"): (0.0003, True, "rnn", 64, None, 200),
+    ("mpe", "IPPO"): (0.0003, True, "rnn", 64, 0.01, None),
+    ("mpe", "MAPPO"): (0.0005, True, "mlp", 64, 0.01, None),
+    ("rware", "IQL"): (0.0005, True, "mlp", 64, 50_000, 0.01),
+    ("rware", "VDN"): (0.0005, True, "mlp", 64, 50_000, 0.01),
+    ("rware", "QMIX"): (0.0005, True, "mlp", 64, 50_000, 0.01),
+    ("rware", "COMA"): (0.0005, True, "mlp", 64, None, 0.01),
+    ("rware", "IPPO"): (0.0005, False, "rnn", 128, 0.001, None),
+    ("rware", "MAPPO"): (0.0005, False, "mlp", 128, 0.001, None),
+}
+
+
+@pytest.mark.parametrize(("benchmark", "method"), PUBLISHED)
+def test_benchmarks_have_the_settings_of_the_paper(benchmark: str, method: str) -> None:
+    rate, unit, network, width, explores, targets = PUBLISHED[benchmark, method]
+    plan = plan_of(pipeline=f"benchmark_{benchmark}", out="unused", words=[])
+    label = f"--label={method}"
+    words = next(step.commands[0] for step in plan.steps if label in step.commands[0])
+    config = load_command_line(list(words[1:])).config
+    assert (config.lr, config.gamma, config.optimizer) == (rate, 0.99, "adam")
+    assert config.standardise_rewards is unit
+    assert config.limit_terminates
+    assert config.common_reward
+    assert not config.obs_last_action
+    assert config.policy_model == network
+    widths = (config.rnn_hidden_dim,) if network == "rnn" else set(config.mlp_hidden_dims)
+    assert set(widths) == {width}
+    if method in ("IPPO", "MAPPO"):
+        assert (config.critic_lr, config.entropy_coef) == (rate, explores)
+        return
+    soft, hard = config.target_update_tau, config.target_update_interval
+    assert (soft or hard) == targets
+    if explores is None:
+        assert config.critic_lr == rate
+    else:
+        assert (config.epsilon_start, config.epsilon_finish) == (1.0, 0.05)
+        assert config.epsilon_anneal_time == explores
+
+
 def test_the_maximum_is_taken_where_the_mean_over_seeds_is_largest(tmp_path: Path) -> None:
     tests = [
         {0: (0.0, 0.1), 100: (0.5, 0.2), 200: (0.3, 0.3)},

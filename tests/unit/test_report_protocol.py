@@ -69,7 +69,9 @@ def test_what_was_named_and_changed_is_told_with_the_looks_until_then(tmp_path: 
     assert "named in the pipeline's file before the runs" not in words
     write_named(folder, dataclasses.replace(named, looks=1, steps=7, metric="", methods={"m": 1}))
     late = "Named on 2026-11-19 after 1 look, when 7 steps had been begun: 1 method."
-    assert late in page_of(folder).text
+    words = page_of(folder).text
+    assert late in words
+    assert "named in the pipeline's file before the runs" not in words
 
 
 def write_named(folder: Path, *lines: Named) -> None:
