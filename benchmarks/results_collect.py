@@ -17,6 +17,7 @@ import argparse
 import csv
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -88,7 +89,7 @@ def priors(folder: Path) -> Iterator[dict[str, str]]:
 
 def looks(study: Path) -> Rows:
     """The looks at the held-out side: when, why, how many runs and opponents, which opponents, and
-    the command."""
+    the command without paths, which name somebody's machine."""
     return [
         {
             "when": look.when,
@@ -97,10 +98,14 @@ def looks(study: Path) -> Rows:
             "members": str(len(look.members)),
             "episodes": str(look.episodes),
             "opponents": " ".join(look.members),
-            "command": look.command,
+            "command": " ".join(word for word in look.command.split() if not _is_path(word)),
         }
         for look in looks_in(study)
     ]
+
+
+def _is_path(word: str) -> bool:
+    return os.sep in word.partition("=")[2] if word.startswith("--") else os.sep in word
 
 
 def named(study: Path) -> Rows:

@@ -63,7 +63,7 @@ def test_tests_of_agents_and_looks_are_gathered_and_tables_copied(tmp_path: Path
         "kind": "evaluation",
         "runs": ["a", "b"],
         "members": ["x", "y"],
-        "command": "omg crossplay a b",
+        "command": "omg crossplay /home/a /home/b --pool=/home/p --split=both",
         "episodes": 9,
     }
     (study / "looks.jsonl").write_text(json.dumps(look) + "\n")
@@ -88,7 +88,7 @@ def test_tests_of_agents_and_looks_are_gathered_and_tables_copied(tmp_path: Path
     ]
     assert rows(page / "priors.csv") == [{"prior": "places-s2", "prior_accuracy": "0.987123"}]
     told = {"when": "now", "kind": "evaluation", "runs": "2", "members": "2", "episodes": "9"}
-    told |= {"opponents": "x y", "command": "omg crossplay a b"}
+    told |= {"opponents": "x y", "command": "omg crossplay --split=both"}
     assert rows(page / "looks.csv") == [told]
     first, second = rows(page / "named.csv")
     assert (first["when"], first["looks"], first["changed"]) == ("then", "0", "")
