@@ -206,17 +206,19 @@ def _print_disagreement(found: Disagreement) -> None:
         ]
         show("share of decisions", *heads, rows=rows)
     nearest = found.nearest()
-    if not nearest:
+    strange = [n for n in nearest if n.split != "train"]
+    if not strange:
         say("All members are on the training side: there is nothing to hold against it.")
         return
     show(
         *("not trained with", "side", "share", "nearest training member"),
-        rows=[[n.member, SIDES[n.split], _share(n.disagreement), n.nearest] for n in nearest],
+        rows=[[n.member, SIDES[n.split], _share(n.disagreement), n.nearest] for n in strange],
     )
     for split in dict.fromkeys(n.split for n in nearest):
         side = [n.disagreement for n in nearest if n.split == split]
         mean = sum(side) / len(side)
-        say(f"{SIDES[split]}: {_share(mean)} on average from the nearest training member")
+        other = "other " * (split == "train")
+        say(f"{SIDES[split]}: {_share(mean)} on average from the nearest {other}training member")
 
 
 def _share(value: float) -> str:

@@ -38,7 +38,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nearest:
-    """The training member that a member of another side differs from least."""
+    """The training member that a member differs from least; of a training member another one."""
 
     member: str
     split: str
@@ -64,12 +64,13 @@ class Disagreement:
         return np.where(decided > 0, differing / np.maximum(decided, 1), np.nan)
 
     def nearest(self) -> list[Nearest]:
-        """Of every member that is not on the training side, in the pool's order."""
+        """Of every member, in the pool's order: those that agents do not train with can be judged
+        by how far the training ones are from each other."""
         shares, found = self.shares(), []
         train = [i for i, member in enumerate(self.members) if member.split == "train"]
         for i, member in enumerate(self.members):
-            known = [j for j in train if np.isfinite(shares[i, j])]
-            if member.split == "train" or not known:
+            known = [j for j in train if j != i and np.isfinite(shares[i, j])]
+            if not known:
                 continue
             closest = min(known, key=lambda j: float(shares[i, j]))
             found.append(
@@ -230,7 +231,7 @@ class _Table:
 
 
 def write_disagreement(found: Disagreement, out: Path) -> list[Path]:
-    """disagreement.csv, the matrix, and nearest.csv, a row per validation or held-out member."""
+    """disagreement.csv, the matrix, and nearest.csv, a row per member."""
     out = prepare_folder(out)
     names = [member.id for member in found.members]
     matrix = [["member", "side", *names]]

@@ -1,4 +1,4 @@
-"""Scripted foragers that differ in behaviour: they change their mind, wait, lead, follow, deceive.
+"""Scripted foragers that differ in behaviour: they change their mind, wait, lead, follow, dodge.
 
 Each is a function of the situation and the memory of its rows. What is "drawn" follows from the
 board of the episode's first step and the seat, so that headings are known before anybody acts.
@@ -29,6 +29,10 @@ PATIENCE = 6  # steps that `waits` spends beside a food in vain
 CLOSE = 3  # steps within which `leads` has company
 LOOKS_BACK = 10  # steps in a row that `leads` stands and waits
 SHORTEST, LONGEST = 6, 15  # steps after which `changes_mind` does
+TURN = 12  # step at which `switches` changes what it is after
+SHY, CALM = 2, 8  # `dodges` leaves a food so near to the watched player, and then not for so long
+EXPECTS = 10  # steps in a row that `joins` stands and waits
+REST = 8  # steps that `returns` spends on its way to the middle, and there
 _LAST = 1 << 40  # a number for foods to choose when there is no other
 
 
@@ -166,6 +170,63 @@ def helps(field: Field, memory: IntArray) -> Plan:
     target = np.where(watched == 0, alone, np.where(there, beside, watched))
     waits_there = (watched > 0) & ~there & (field.steps_between(field.cell, watched) == 1)
     return Plan(target=target, memory=memory, stands=waits_there)
+
+
+def switches(field: Field, memory: IntArray) -> Plan:
+    """What it can lift alone first, the nearest of that; from step TURN on the food nearest to the
+    watched player."""
+    memory, watched = _watching(field, memory)
+    early = memory[:, CLOCK] < TURN
+    heavy = field.food_level > field.level[:, None]
+    alone = field.distance + field.span * heavy
+    together = field.steps_between(field.food_cell, watched[:, None])
+    first = field.least(np.where((early | (watched == 0))[:, None], alone, together))
+    turns = memory[:, CLOCK] == TURN
+    return Plan(target=np.where(turns, first, _kept(field, memory, first)), memory=memory)
+
+
+def dodges(field: Field, memory: IntArray) -> Plan:
+    """A drawn food, left for another when the watched player comes near to it; the next CALM steps
+    it stays with that one."""
+    memory, watched = _watching(field, _seeded(field, memory))
+    target, gone = memory[:, TARGET], ~field.holds(memory[:, TARGET])
+    calm = memory[:, CLOCK] - memory[:, SINCE] < CALM
+    near = (watched > 0) & (field.steps_between(target, watched) <= SHY) & ~calm
+    change = gone | near
+    numbers = _drawn(memory[:, SEED, None], (memory[:, COUNT] + change)[:, None], field.food_cell)
+    other = field.least(numbers + _LAST * (field.food_cell == target[:, None]))
+    memory[:, COUNT] += change
+    memory[:, SINCE] = np.where(near & ~gone, memory[:, CLOCK], memory[:, SINCE])
+    return Plan(target=np.where(change, other, target), memory=memory)
+
+
+def joins(field: Field, memory: IntArray) -> Plan:
+    """Stands until the watched player stands beside a food, then goes there. Who has waited in
+    vain takes the nearest food."""
+    memory, watched = _watching(field, memory)
+    far = field.steps_between(field.food_cell, watched[:, None])
+    beside = (far == 1) & (field.food_level > 0) & (watched > 0)[:, None]
+    alone = (watched == 0) | (memory[:, COUNT] >= EXPECTS)
+    nearest = np.where(alone, field.least(field.distance), 0)
+    chosen = field.least(np.where(beside, field.food_level, _LAST))
+    target = _kept(field, memory, np.where(beside.any(axis=1), chosen, nearest))
+    memory[:, COUNT] = np.where(target == 0, memory[:, COUNT] + 1, 0)
+    return Plan(target=target, memory=memory, stands=target == 0)
+
+
+def returns(field: Field, memory: IntArray) -> Plan:
+    """The nearest food; after its own pick-up to the middle of the field, for REST steps in all.
+    NOTE is the food it wants."""
+    memory, wanted = memory.copy(), memory[:, NOTE].copy()
+    middle = field.rows // 2 * field.cols + field.cols // 2 + 1
+    there = field.holds(wanted)
+    picked = (wanted > 0) & ~there & (field.steps_between(field.cell, wanted) == 1)
+    rest = np.where(picked, REST, memory[:, COUNT])
+    food = np.where(there, wanted, field.least(field.distance))
+    memory[:, NOTE] = np.where(rest > 0, 0, food)
+    memory[:, COUNT] = np.maximum(rest - 1, 0)
+    at_rest = (rest > 0) & (field.cell == middle)
+    return Plan(target=np.where(rest > 0, middle, food), memory=memory, stands=at_rest)
 
 
 def patrols(field: Field, memory: IntArray) -> Plan:

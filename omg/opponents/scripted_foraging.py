@@ -175,6 +175,21 @@ SCRIPTS: dict[str, Kind] = {
         "no food of its own: walks to another player and loads where that one stands beside a food",
         behaviours.helps,
     ),
+    "switches": _behaving(
+        "what it can lift alone; from step 12 on the food nearest to another player",
+        behaviours.switches,
+    ),
+    "dodges": _behaving(
+        "a drawn food, left for another when another player comes within two steps of it",
+        behaviours.dodges,
+    ),
+    "joins": _behaving(
+        "stands until another player stands beside a food, then goes there", behaviours.joins
+    ),
+    "returns": _behaving(
+        "the nearest food; after its own pick-up to the middle of the field for a while",
+        behaviours.returns,
+    ),
     "patrols": _behaving(
         "no food: round the field; loads what it passes and can be lifted", behaviours.patrols
     ),

@@ -50,15 +50,21 @@ def _differences(data: ReportData) -> Html | None:
     gains = {row.opponent: row.difference for row in data.headroom.rows()} if data.headroom else {}
     head = ["Not trained with", "Side", "Acts differently", "Nearest training member"]
     lines: list[Sequence[Child]] = []
+    among = [float(row["disagreement"]) for row in data.nearest if row["side"] == "train"]
     for row in data.nearest:
+        if row["side"] == "train":
+            continue
         side = SIDES.get(row["side"], row["side"])
         share = number(float(row["disagreement"]), 3)
         lines.append([row["member"], side, share, row["nearest"], _gain(gains.get(row["member"]))])
     known = [g for m, g in gains.items() if g is not None and _is_trained_with(data, m)]
     beside = ""
+    if among:
+        mean = number(sum(among) / len(among), 3)
+        beside = f" Training members differ by {mean} on average from the nearest other one."
     if known:
         mean = number(sum(known) / len(known), 3)
-        beside = f" Gain: best response minus plain; {mean} on average with the training members."
+        beside += f" Gain: best response minus plain; {mean} on average with the training members."
     caption = join(
         "Share of the same decisions in which the member and the training member nearest to it act "
         f"differently: near 0 it is no test of anything new.{beside} Made by ",

@@ -101,7 +101,7 @@ def test_with_one_food_the_nearest_is_the_heaviest(tmp_path: Path) -> None:
     found = compare_pool(pool, config, episodes=8)
     assert (found.decisions > 0).all()
     assert not found.differing.any()
-    (near,) = found.nearest()
+    (near,) = found.nearest()  # the only training member has no other one to differ from
     assert (near.nearest, near.disagreement) == ("script-nearest_food-0", 0.0)
 
 
@@ -135,7 +135,9 @@ def test_a_share_is_over_the_games_of_both(tmp_path: Path) -> None:
 
 
 def test_the_nearest_training_member_is_the_one_with_the_smallest_share(tmp_path: Path) -> None:
-    leads, avoids = by_hand(tmp_path).nearest()
+    centre, waits, leads, avoids = by_hand(tmp_path).nearest()
+    assert (centre.nearest, centre.disagreement, centre.split) == ("script-waits-0", 0.3, "train")
+    assert (waits.nearest, waits.disagreement, waits.mean) == ("script-centre-0", 0.3, 0.3)
     assert (leads.nearest, leads.disagreement, leads.split) == ("script-waits-0", 0.2, "validation")
     assert leads.mean == pytest.approx(0.35)
     assert (avoids.nearest, avoids.disagreement) == ("script-waits-0", 0.45)
@@ -148,7 +150,8 @@ def test_the_files_hold_the_matrix_and_the_nearest(tmp_path: Path) -> None:
     )
     assert [row["member"] for row in matrix] == list(matrix[0])[2:]
     assert (matrix[0]["script-avoids-0"], matrix[3]["script-centre-0"]) == ("0.5000", "0.5000")
-    assert [row["nearest"] for row in nearest] == ["script-waits-0"] * 2
+    assert [row["side"] for row in nearest] == ["train", "train", "validation", "heldout"]
+    assert [row["nearest"] for row in nearest[2:]] == ["script-waits-0"] * 2
 
 
 def test_roles_are_compared_where_both_can_sit(tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ class Trip:
 
 def test_the_behaviours_are_these() -> None:
     names = "changes_mind waits leads follows_moves deceives avoids alternates"
-    assert [*names.split(), "dawdles", "gives_way", "helps", "patrols"] == BEHAVIOURS
+    later = "dawdles gives_way helps switches dodges joins returns patrols"
+    assert [*names.split(), *later.split()] == BEHAVIOURS
 
 
 def test_changes_mind_takes_another_food_every_6_to_15_steps() -> None:
@@ -222,6 +223,47 @@ def test_helps_walks_to_the_other_and_loads_where_that_one_stands() -> None:
     assert trip.actions[:2] == [NONE, NONE]  # beside the other: nowhere to go
     assert LOAD in trip.actions
     assert trip.targets[-1] == (4, 5)  # the two of them have lifted it
+
+
+def test_switches_turns_from_what_it_can_lift_alone_to_what_is_near_the_other() -> None:
+    env = board([(4, 0), (0, 7)], [(4, 2, 6), (7, 6, 1), (0, 5, 6)])
+    trip = Trip(env, "switches", 24, [NONE] * 24)
+    assert trip.stages()[0] == ((7, 6), 9)  # the light one, until it has lifted it alone
+    assert trip.stages()[1] == ((4, 2), 3)  # then the nearest, though another is near the other
+    assert trip.stages()[2] == ((0, 5), 12)  # from step 12 on
+
+
+def test_dodges_leaves_its_food_when_the_other_comes_and_then_stays() -> None:
+    # The other player waits beside one of two foods; nothing is dodged in the first eight steps.
+    foods = [(0, 7, 6), (7, 7, 6)]
+    trips = [Trip(board([(start, 0), (0, 6)], foods), "dodges", 20) for start in range(8)]
+    dodged = [trip.stages() for trip in trips if trip.targets[0] == (0, 7)]
+    stayed = [trip.stages() for trip in trips if trip.targets[0] == (7, 7)]
+    assert dodged == [[((0, 7), 8), ((7, 7), 12)]] * len(dodged)
+    assert stayed == [[((7, 7), 20)]] * len(stayed)
+    assert dodged
+    assert stayed
+
+
+def test_joins_stands_until_the_other_is_beside_a_food() -> None:
+    env = board([(7, 7), (0, 0)], [(0, 3, 6), (6, 7, 6)])
+    trip = Trip(env, "joins", 6, [EAST, EAST, NONE, NONE, NONE, NONE])
+    assert trip.targets[:2] == [(7, 7)] * 2  # where it stands
+    assert trip.actions[:2] == [NONE] * 2
+    assert trip.targets[2:] == [(0, 3)] * 4
+    assert trip.places[-1] != (7, 7)
+
+
+def test_joins_takes_the_nearest_food_after_ten_steps_in_vain() -> None:
+    trip = Trip(board([(7, 7), (0, 0)], [(0, 3, 6), (6, 6, 6)]), "joins", 12)
+    assert trip.stages() == [((7, 7), 10), ((6, 6), 2)]
+
+
+def test_returns_goes_to_the_middle_after_its_own_pick_up() -> None:
+    env = board([(0, 0), (7, 7)], [(0, 2, 1), (0, 6, 6)])
+    trip = Trip(env, "returns", 12)
+    middle = (4, 4)  # of ten by ten cells with their walls, as `board` numbers them
+    assert trip.stages() == [((0, 2), 2), (middle, 8), ((0, 6), 2)]
 
 
 def test_patrols_goes_round() -> None:

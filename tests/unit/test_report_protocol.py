@@ -103,9 +103,13 @@ def test_how_far_held_out_members_are_from_training_ones_stands_beside_the_gain(
     assert not [t for t in page_of(folder).tables if t.caption.startswith("Differences from tr")]
     (folder / "nearest.csv").write_text(
         "member,side,nearest,disagreement,mean\na,heldout,b,0.4321,0.5\nz,heldout,b,0.1,0.5\n"
+        "b,train,c,0.2,0.3\nc,train,b,0.3,0.3\n"
     )
     write_headroom(found(), folder)
-    rows = page_of(folder).table("Differences from training members").rows
+    page = page_of(folder)
+    rows = page.table("Differences from training members").rows
+    assert len(rows) == 3  # the head, and who was not trained with
+    assert "Training members differ by 0.250 on average from the nearest other one." in page.text
     gain = next(row.difference for row in found().rows() if row.opponent == "a")
     assert gain is not None
     assert rows[1] == ["a", "unseen", "0.432", "b", f"+{gain:.3f}"]
