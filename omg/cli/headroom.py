@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from omg.cli.console import show
-from omg.cli.evaluate import GREEDY, POOL, SAMPLE, SEED, progress
+from omg.cli.evaluate import GREEDY, POOL, SAMPLE, SEED, WHICH, progress
 from omg.cli.evaluate import JOBS as PLAYING
 from omg.cli.pipeline import JOBS, print_commands
 
@@ -54,6 +54,7 @@ def gap(
     seed: int = SEED,
     sample: bool = SAMPLE,
     greedy: bool = GREEDY,
+    which: str = WHICH,
     out: Path = typer.Option(Path("headroom"), help="folder of the results"),
     jobs: int = PLAYING,
 ) -> None:
@@ -76,6 +77,7 @@ def gap(
             seed=seed,
             sample=sample,
             greedy=greedy,
+            which=which,
             out=out,
             jobs=jobs,
             on_cell=on_cell,

@@ -57,6 +57,7 @@ def measure_headroom(
     seed: int = 0,
     sample: bool = False,
     greedy: bool = False,
+    which: str = "last",
     out: Path | None = None,
     jobs: int = 1,
     on_cell: Callable[[Cell, int], None] = lambda cell, total: None,
@@ -64,9 +65,9 @@ def measure_headroom(
     """Play runs of a plain agent, of a control and an oracle (`names`: what each is called), and of
     best responses (trained with one member each, `opponent_members`) with the pool's opponents,
     `jobs` agents at a time (0: one per core). They act as each is tested in training, unless
-    `sample` or `greedy` says how."""
+    `sample` or `greedy` says how. `which`: last, best or a saved step."""
     metric = RENAMED.get(metric, metric)
-    agents = read_agents(runs)
+    agents = read_agents(runs, which)
     first = next(iter(agents.values()))
     opened = open_pool(pool, first)
     check_pool(first, opened)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from omg.config.loader import available
 from omg.studies.named import meaning
 from omg.studies.plan_headroom import headroom_steps
-from omg.studies.plan_tuning import acting, tuning_steps
+from omg.studies.plan_tuning import acting, tuning_steps, weights
 from omg.studies.planner import Planner, Source, saved_models
 from omg.studies.spec import (
     KIND,
@@ -166,6 +166,7 @@ def crossplay_step(
         f"--replays={wanted.replays}",
         *(["--permute"] if wanted.permute else []),
         *acting(wanted),
+        *weights(wanted),
         *(f"--headroom={step.output}" for step in headroom),
         f"--out={planner.out}",
     ]

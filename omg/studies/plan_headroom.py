@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from omg.modules.opponent_models import model_kind
 from omg.modules.opponent_models.omg_am import SubgoalModel
-from omg.studies.plan_tuning import acting
+from omg.studies.plan_tuning import acting, weights
 from omg.studies.planner import Planner, Tuned
 from omg.studies.spec import BestResponse, CrossplaySpec, HeadroomSpec, Method, slug
 from omg.studies.steps import Step
@@ -38,11 +38,13 @@ def headroom_steps(planner: Planner, wanted: HeadroomSpec, agents: Sequence[Step
         f"--metric={crossplay.metric if crossplay else 'own_return'}",
         f"--episodes={wanted.episodes}",
         *acting(crossplay),
+        *weights(crossplay),
         f"--out={planner.out}",
     ]
     named = {role: method.name for role, method in methods.items()}
     settings = {"episodes": wanted.episodes, "greedy": _greedily(crossplay, needed), **named}
     settings["metric"] = crossplay.metric if crossplay else "own_return"
+    settings |= {"which": "best"} if weights(crossplay) else {}
     measure = Step(
         key=STAGE,
         stage=STAGE,

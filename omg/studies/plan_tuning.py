@@ -103,6 +103,11 @@ def acting(crossplay: CrossplaySpec | None) -> list[str]:
     return [f"--{how}" for how in ("sample", "greedy") if getattr(crossplay, how, False)]
 
 
+def weights(crossplay: CrossplaySpec | None) -> list[str]:
+    """Which of an agent's weights play; nothing: the last."""
+    return ["--which=best"] if crossplay and crossplay.which == "best" else []
+
+
 def _scores(planner: Planner, wanted: Tuning, method: Method, runs: list[Step]) -> Step:
     name = slug(method.name)
     crossplay = planner.spec.crossplay
@@ -114,10 +119,12 @@ def _scores(planner: Planner, wanted: Tuning, method: Method, runs: list[Step]) 
         f"--episodes={wanted.episodes}",
         f"--metric={metric}",
         *acting(crossplay),
+        *weights(crossplay),
         f"--out={folder}",
     ]
     settings = {"episodes": wanted.episodes, "metric": metric}
     forced = {"greedy": True} if crossplay and crossplay.greedy else {}
+    forced |= {"which": "best"} if weights(crossplay) else {}
     return Step(
         key=f"{STAGE}/scores-{name}",
         stage=STAGE,

@@ -192,6 +192,7 @@ class CrossplaySpec(Section):
     replays: Steps = 0
     sample: bool = False  # agents explore or sample as in training; else as they are tested
     greedy: bool = False  # agents take their best action
+    which: Literal["last", "best"] = "last"  # weights: the last, or those of the best test
     permute: bool = False  # also play with what was inferred in other episodes
 
 

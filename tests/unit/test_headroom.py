@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,21 @@ def test_agents_act_as_they_are_told_and_the_file_and_the_look_say_it(study: Pat
     assert True in told
     with pytest.raises(OmgError, match="greedily or sample, not both"):
         measured(study, "plain-s1", sample=True, greedy=True)
+
+
+@pytest.mark.long
+def test_headroom_may_be_measured_with_other_weights_than_the_last(
+    study: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(study / "plain-s1", tmp_path / "plain-s1")
+    shutil.rmtree(run / "models/best")
+    shutil.copytree(study / "plain-s2/models/last", run / "models/best")
+    last, best = (measured(study, str(run), which=which) for which in ("last", "best"))
+    other = measured(study, "plain-s2")
+    assert [c.metrics for c in best.cells] == [c.metrics for c in other.cells]
+    assert best.cells != last.cells
+    with pytest.raises(OmgError, match="no-such"):
+        measured(study, "plain-s1", which="no-such")
 
 
 @pytest.mark.long

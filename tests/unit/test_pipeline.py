@@ -312,6 +312,23 @@ def test_headroom_is_measured_as_the_agents_act_in_the_cross_play(tmp_path: Path
     assert not {"--greedy", "--sample"} & set(usual.commands[0])
 
 
+def test_the_best_test_s_weights_play_wherever_agents_are_judged(tmp_path: Path) -> None:
+    def commands(**crossplay: str) -> dict[str, tuple[str, ...]]:
+        study = changed("crossplay", {"episodes": 3, **crossplay}, tuned_study())
+        made = plan_of(changed("headroom", {}, study), tmp_path)
+        return {step.key: step.commands[0] for step in made.steps}
+
+    best, last = commands(which="best"), commands(which="last")
+    assert last == commands()
+    told = {key for key, words in best.items() if "--which=best" in words}
+    scored = {key for key in best if key.startswith("tuning/scores-")}
+    assert len(scored) > 1
+    assert told == {"headroom", "crossplay", *scored}
+    assert {key for key in best if best[key] != last[key]} == told
+    with pytest.raises(OmgError, match="which"):
+        commands(which="first")
+
+
 def test_an_older_record_of_headroom_counts_as_played_greedily(tmp_path: Path) -> None:
     plan = plan_of(changed("headroom", {}), tmp_path)
     step = next(step for step in plan.steps if step.key == "headroom")
