@@ -123,7 +123,7 @@ def _scores(planner: Planner, wanted: Tuning, method: Method, runs: list[Step]) 
         f"--out={folder}",
     ]
     settings = {"episodes": wanted.episodes, "metric": metric}
-    forced = {"greedy": True} if crossplay and crossplay.greedy else {}
+    forced: dict[str, Any] = {"greedy": True} if crossplay and crossplay.greedy else {}
     forced |= {"which": "best"} if weights(crossplay) else {}
     return Step(
         key=f"{STAGE}/scores-{name}",
