@@ -43,7 +43,7 @@ def half(values: list[float]) -> float:
         *("foraging-strangers-sight", "foraging-strangers-noise", "foraging-strangers-ablations"),
         *("foraging-strangers-again", "foraging-population", "foraging-three", "foraging-coop"),
         *("foraging-strangers-subgoals", "foraging-strangers-supervised"),
-        "foraging-strangers-long",
+        *("foraging-strangers-long", "foraging-behaviours"),
         *("foraging-paper", "predator-prey", "stag-hunt", "battle"),
     ],
 )
