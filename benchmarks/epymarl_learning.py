@@ -4,14 +4,16 @@ settings.
     python -m benchmarks.epymarl_learning --epymarl ../epymarl --epymarl-python ../venv/bin/python
         [--particles ../multiagent-particle-envs] [--steps 500000] [--seeds 1,2,3]
         --out docs/results/benchmark-mpe/epymarl.csv
+    python -m benchmarks.epymarl_learning --ours results/benchmark_mpe/teams/spread/iql-s*
+        --out docs/results/benchmark-mpe/epymarl.csv
 
 Two games: mpe2's Spread, which ours equals step by step, and with `--particles` (a checkout) that
 of the older particle world, which EPyMARL's paper has. So one sees apart whether a difference to
 the paper comes from the learner or from the game. Checkouts are not part of this project; the
 Python needs what EPyMARL needs, and mpe2. Returns are in our unit: those of the older world are
 (return + 75) / 2, because there distances and collisions count twice as much, and each of three
-agents collides with itself in all 25 steps. Rows of the file with the same game and seed are
-replaced.
+agents collides with itself in all 25 steps. `--ours` adds tests of our own runs. Rows of the file
+with the same method, game and seed are replaced.
 """
 
 from __future__ import annotations
@@ -25,8 +27,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.results_collect import tests_of
+from benchmarks.results_tables import Rows, read
+
+Tests = list[tuple[int, float]]  # environment steps and returns
 GAMES = ("mpe2", "particles")
-COLUMNS = ("game", "algorithm", "seed", "env_steps", "return")
+COLUMNS = ("method", "game", "seed", "env_steps", "return")
+THEIRS = "EPyMARL's IQL"
 
 # Runs in EPyMARL's Python: its main.py, with the two games as Gymnasium environments.
 PLAYER = """
@@ -91,7 +98,7 @@ IQL = (
 )
 
 
-def curve(given: argparse.Namespace, game: str, seed: int) -> list[tuple[int, float]]:
+def curve(given: argparse.Namespace, game: str, seed: int) -> Tests:
     """The tests of one run: environment steps and returns in our unit."""
     main = given.epymarl.resolve() / "src" / "main.py"
     kept = given.epymarl.resolve() / "results" / "sacred" / "iql" / "spread"  # EPyMARL's choice
@@ -114,14 +121,30 @@ def curve(given: argparse.Namespace, game: str, seed: int) -> list[tuple[int, fl
     return list(zip(tests["steps"], values, strict=True))
 
 
+def joined(rows: Rows, method: str, game: str, seed: int, tests: Tests, out: Path) -> Rows:
+    """The file's rows with those of a run, written."""
+    run = {"method": method, "game": game, "seed": str(seed)}
+    rows = [row for row in rows if not run.items() <= row.items()]
+    rows += [{**run, "env_steps": str(at), "return": f"{value:.4f}"} for at, value in tests]
+    rows.sort(key=lambda r: (r["method"], r["game"], int(r["seed"]), int(r["env_steps"])))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"{method}, {game}, seed {seed}: {tests[-1][1]:.1f} after {tests[-1][0]:,} steps")
+    return rows
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.epymarl_learning")
-    parser.add_argument("--epymarl", type=Path, required=True, help="a checkout of EPyMARL")
+    parser.add_argument("--epymarl", type=Path, help="a checkout of EPyMARL")
     parser.add_argument("--epymarl-python", default=sys.executable, help="that has what it needs")
     parser.add_argument("--particles", type=Path, help="a checkout of the older particle world")
     parser.add_argument("--games", default="", help="of mpe2,particles; default: all there are")
     parser.add_argument("--steps", type=int, default=500_000, help="environment steps of a run")
     parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--ours", type=Path, nargs="+", default=[], help="runs of ours on Spread")
     parser.add_argument("--out", type=Path, required=True, help="the CSV file")
     given = parser.parse_args(words)
     games = [game for game in given.games.split(",") if game] or list(GAMES)
@@ -129,26 +152,19 @@ def main(words: Sequence[str] | None = None) -> int:
         games = [game for game in games if game != "particles"]
     if not games or set(games) - set(GAMES):
         parser.error("--games are mpe2 and, with --particles, particles.")
-    rows: list[dict[str, str]] = []
-    if given.out.is_file():
-        with given.out.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-    for game in games:
+    if not (given.epymarl or given.ours):
+        parser.error("Name a checkout (--epymarl), runs of ours (--ours), or both.")
+    rows = read(given.out.parent, given.out.stem)
+    for run in given.ours:
+        tests = [row for row in tests_of(run) if "return" in row]
+        if not tests:
+            parser.error(f"{run} has no tests of a team's return.")
+        own = [(int(row["env_steps"]), float(row["return"])) for row in tests]
+        told = tests[0]["method"], "mpe2", int(tests[0]["seed"])
+        rows = joined(rows, *told, own, given.out)
+    for game in games if given.epymarl else ():
         for seed in (int(seed) for seed in given.seeds.split(",")):
-            tests = curve(given, game, seed)
-            rows = [r for r in rows if (r["game"], r["seed"]) != (game, str(seed))]
-            for steps, value in tests:
-                cells = (game, "IQL", str(seed), str(steps), f"{value:.4f}")
-                rows.append(dict(zip(COLUMNS, cells, strict=True)))
-            rows.sort(key=lambda r: (r["game"], int(r["seed"]), int(r["env_steps"])))
-            given.out.parent.mkdir(parents=True, exist_ok=True)
-            with given.out.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
-            print(
-                f"{game}, seed {seed}: {tests[-1][1]:.1f} after {tests[-1][0]:,} steps", flush=True
-            )
+            rows = joined(rows, THEIRS, game, seed, curve(given, game, seed), given.out)
     return 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.epymarl_learning import main
+from tests.unit.test_results_collect import run
 
 # Stands still for an episode of 25 steps and notes its return as EPyMARL's observer does.
 LEARNER = """
@@ -90,3 +91,17 @@ def test_a_run_that_fails_is_told_in_its_own_words(checkouts: Path) -> None:
         played(checkouts, "--seeds", "1")
     with pytest.raises(SystemExit):
         played(checkouts, "--games", "particles")
+
+
+def test_our_own_runs_stand_beside_them(checkouts: Path) -> None:
+    particles = ("--particles", str(checkouts), "--games", "particles", "--seeds", "1")
+    theirs = played(checkouts, *particles)
+    run(checkouts / "iql-s3", "iql", "IQL", 3, {0: {"test_return_mean": -80.0}})
+    out = checkouts / "kept" / "epymarl.csv"
+    for _ in range(2):  # the second replaces the first
+        assert main(["--ours", str(checkouts / "iql-s3"), "--out", str(out)]) == 0
+    own = {"method": "IQL", "game": "mpe2", "seed": "3", "env_steps": "0", "return": "-80.0000"}
+    with out.open(encoding="utf-8") as file:
+        assert list(csv.DictReader(file)) == [*theirs, own]
+    with pytest.raises(SystemExit):
+        main(["--out", str(out)])
