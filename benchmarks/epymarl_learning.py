@@ -1,5 +1,5 @@
-"""`python -m benchmarks.epymarl_learning`: EPyMARL's own IQL learns Spread, with the benchmark's
-settings.
+"""`python -m benchmarks.epymarl_learning`: EPyMARL's own IQL learns Spread, with the settings of
+benchmark_mpe, but one game at a time.
 
     python -m benchmarks.epymarl_learning --epymarl ../epymarl --epymarl-python ../venv/bin/python
         [--particles ../multiagent-particle-envs] [--steps 500000] [--seeds 1,2,3]
@@ -148,9 +148,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="the CSV file")
     given = parser.parse_args(words)
     games = [game for game in given.games.split(",") if game] or list(GAMES)
-    if not given.particles:
-        games = [game for game in games if game != "particles"]
-    if not games or set(games) - set(GAMES):
+    if not (given.games or given.particles):
+        games.remove("particles")
+    if set(games) - set(GAMES) or ("particles" in games and not given.particles):
         parser.error("--games are mpe2 and, with --particles, particles.")
     if not (given.epymarl or given.ours):
         parser.error("Name a checkout (--epymarl), runs of ours (--ours), or both.")

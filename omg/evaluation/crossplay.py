@@ -318,12 +318,20 @@ def _described(agent_id: str, agent: AgentRun, plan: CrossplayPlan) -> Agent:
         run=str(agent.folder),
         config=config.name,
         am_model=config.am_model,
-        env_steps=agent.env_steps,
+        env_steps=_trained(agent),
         model=agent.model.name,
         gamma=config.gamma,
         prior_steps=prior_steps(agent),
         greedy=plan.acts_greedily(config),
     )
+
+
+def _trained(agent: AgentRun) -> int | None:
+    """The steps that an agent was trained for. The best test is one of all: they count whole."""
+    if agent.model.name != "best":
+        return agent.env_steps
+    last = read_meta(agent.model.with_name("last"))
+    return int(last["env_steps"]) if last else agent.env_steps
 
 
 def prior_steps(agent: AgentRun) -> int | None:

@@ -140,7 +140,8 @@ def crossplay(
         folders, named, plan, baseline=baseline, metric=played, jobs=jobs, on_cell=on_cell
     )
     table = replace(table, metric=metric if metric in table.metrics() else "")
-    table = _normalised(table, headroom, [folder, open_pool(named, first).path.parent])
+    beside = [folder, open_pool(named, first).path.parent]
+    table = _normalised(table, headroom, beside, which)
     if folder is None:
         return table
     table = replace(table, replays=replays if table.env in ENVS else 0)
@@ -151,7 +152,9 @@ def crossplay(
     return replace(table, files=tuple(written))
 
 
-def _normalised(table: Crossplay, given: str | Path, places: Sequence[Path | None]) -> Crossplay:
+def _normalised(
+    table: Crossplay, given: str | Path, places: Sequence[Path | None], which: str
+) -> Crossplay:
     """With returns between random play and the best response, where these were measured."""
     beside = [place / FILE for place in places if place is not None]
     path = Path(given) if given else next((p for p in beside if p.is_file()), None)
@@ -164,7 +167,8 @@ def _normalised(table: Crossplay, given: str | Path, places: Sequence[Path | Non
         raise OmgError(f"{path} was measured in another game. Give that of {table.env}.")
     metrics = dict.fromkeys([table.metric or "own_return", *NORMALISED_RETURNS])
     cells = normalised(table.cells, found, list(metrics))
-    said = references_remark(found, [table.acted_greedily(agent) for agent in table.agents])
+    acted = [table.acted_greedily(agent) for agent in table.agents]
+    said = references_remark(found, acted, which)
     return replace(table, cells=cells, remarks=(*table.remarks, *([said] if said else [])))
 
 

@@ -107,6 +107,7 @@ def measure_headroom(
         episodes=episodes,
         seed=seed,
         greedy=plan.greedy,
+        which=which,
         names={role: name for role, name in names.items() if name},
         agents=Agents(
             plain=tuple(found.roles["plain"]),

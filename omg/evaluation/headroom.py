@@ -83,6 +83,7 @@ class Headroom:
     names: Mapping[str, str]  # what the agents are called: plain, control, oracle
     agents: Agents
     acted: Mapping[str, bool] = field(default_factory=dict)  # greedily? Older files do not say
+    which: str = "last"  # the weights that were measured: last, best or a step
     cells: tuple[Cell, ...]
 
     def acting(self) -> str:
@@ -226,9 +227,22 @@ def normalised(cells: Sequence[Cell], found: Headroom, metrics: Sequence[str]) -
     return tuple(result)
 
 
-def references_remark(found: Headroom, acted: Collection[bool]) -> str:
-    """A sentence where the best responses acted in another way than those they are to measure;
-    empty if not."""
+def references_remark(found: Headroom, acted: Collection[bool], which: str) -> str:
+    """Sentences where the best responses acted in another way than those they are to measure, or
+    with other weights; empty if not."""
+    return " ".join(filter(None, (_ways_remark(found, acted), _weights_remark(found, which))))
+
+
+def _weights_remark(found: Headroom, which: str) -> str:
+    if found.which == which or not found.agents.all_responses:
+        return ""
+    return (
+        f"Normalised returns compare weights of two kinds: best responses had which={found.which}, "
+        f"these agents which={which}."
+    )
+
+
+def _ways_remark(found: Headroom, acted: Collection[bool]) -> str:
     best = {found.acted[i] for i in found.agents.all_responses if i in found.acted}
     if len(best | set(acted)) < 2 or not best:
         return ""

@@ -491,6 +491,17 @@ def test_weights_can_be_chosen(study: Path) -> None:
         read_agent_run(study / "naive-s1", "17")
 
 
+@pytest.mark.long
+def test_an_agent_stopped_early_has_cost_all_its_steps(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = CrossplayPlan(splits=("train",), episodes=2)
+    monkeypatch.setattr("omg.evaluation.crossplay.read_meta", lambda folder: {"env_steps": 999})
+    for which, steps in (("best", 999), ("last", 400)):
+        (agent,) = run_crossplay(runs(study, "naive-s1"), "", replace(plan, which=which)).agents
+        assert (agent.model, agent.env_steps) == (which, steps)
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

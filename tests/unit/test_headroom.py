@@ -157,13 +157,19 @@ def test_how_the_agents_acted_is_told_and_older_files_say_nothing(tmp_path: Path
 def test_references_that_acted_otherwise_are_told() -> None:
     headroom = found()
     sampled = replace(headroom, acted=dict.fromkeys(headroom.agents.all_responses, False))
-    assert references_remark(sampled, [False, False]) == ""
-    assert references_remark(sampled, [True]) == (
+    assert references_remark(sampled, [False, False], "last") == ""
+    assert references_remark(sampled, [True], "last") == (
         "Normalised returns compare two ways to act: best responses acted as in training (sampled "
         "or exploring), these agents greedily."
     )
-    assert "these agents greedily and as in" in references_remark(sampled, [True, False])
-    assert references_remark(headroom, [True, False]) == "", "an older file does not say"
+    assert "these agents greedily and as in" in references_remark(sampled, [True, False], "last")
+    assert references_remark(headroom, [True, False], "last") == "", "an older file does not say"
+    assert references_remark(headroom, [True], "best") == (
+        "Normalised returns compare weights of two kinds: best responses had which=last, these "
+        "agents which=best."
+    )
+    early = replace(headroom, which="best")
+    assert references_remark(early, [True], "best") == ""
 
 
 def test_returns_are_normalised_where_the_best_response_beats_random_play() -> None:
@@ -297,6 +303,7 @@ def test_headroom_may_be_measured_with_other_weights_than_the_last(
     other = measured(study, "plain-s2")
     assert [c.metrics for c in best.cells] == [c.metrics for c in other.cells]
     assert best.cells != last.cells
+    assert (last.which, best.which) == ("last", "best")
     with pytest.raises(OmgError, match="no-such"):
         measured(study, "plain-s1", which="no-such")
 
