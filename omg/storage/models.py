@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from omg.config.loader import shipped_defaults
 from omg.config.schema import mark_of, marked
 from omg.storage.files import load_tensors, new_folder, read_json, save_tensors
-from omg.storage.sums import check_finite, check_sums, sha256_of, write_sums
+from omg.storage.sums import check_finite, check_sums, read_sums, sha256_of, write_sums
 from omg.types import OmgError, user_path
 
 META = "meta.json"
@@ -51,8 +51,12 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weights_hash(model: Path) -> str:
-    """Tells the weights in a model's folder from any others."""
+    """Tells the weights in a model's folder from any others. Damaged ones are refused: no look is
+    recorded of a game that cannot be played."""
     files = sorted(path for path in model.rglob("*.th") if path.name != "opt.th")
+    noted = read_sums(model, "Use another checkpoint.").get("files", {})
+    names = (path.relative_to(model).as_posix() for path in files)
+    check_sums(model, [name for name in names if name in noted])
     sums = "".join(sha256_of(path) for path in files)
     return hashlib.sha256(sums.encode()).hexdigest()[:16]
 
