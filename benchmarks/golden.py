@@ -55,6 +55,7 @@ SUBGOALS = (
     "d3qn_omg",
     "d3qn_omg_event",
     "d3qn_omg_event_tuned",
+    "d3qn_omg_supervised",
     "d3qn_omg_tuned",
     "iql_omg",
     "iql_omg_tuned",

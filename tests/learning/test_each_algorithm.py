@@ -57,6 +57,7 @@ AGENTS = {
     **dict.fromkeys(("iql_am", "iql_liam"), 0.42),
     **dict.fromkeys(("ppo", "ppo_am", "ppo_liam", "ppo_control", "ppo_oracle"), 0.42),
     **dict.fromkeys(("d3qn_omg_event", "d3qn_omg_event_tuned", "d3qn_omg_tuned"), 0.42),
+    "d3qn_omg_supervised": 0.42,
     **dict.fromkeys(("iql_omg_tuned", "ppo_omg_tuned"), 0.42),
     **dict.fromkeys(("d3qn_omg", "iql_omg", "ppo_omg"), 0.4),
 }

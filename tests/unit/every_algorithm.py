@@ -94,6 +94,7 @@ TABLE: dict[str, Row] = {
     # Its policy is shown what the inference remembers.
     "d3qn_omg_event": Row(updates=90, sure=NO_DRAWS, recurrent=True),
     "d3qn_omg_event_tuned": Row(updates=90, sure=NO_DRAWS, recurrent=True, values="none"),
+    "d3qn_omg_supervised": Row(updates=90, sure=NO_DRAWS, recurrent=True, values="none"),
     "d3qn_omg_tuned": Row(updates=90, sure=NO_DRAWS),
     "d3qn_moa": Row(words=NO_GOALS, pairs=True, sure=ONE_BATCH),
     "d3qn_moa_omg": Row(updates=90, pairs=True, sure=(*NO_DRAWS, *ONE_BATCH)),
