@@ -154,7 +154,7 @@ class Training:
         self.updates += 1
 
     def warm(self, updates: int = 2) -> None:
-        """Until so many updates were made; the clock starts anew behind them."""
+        """Until so many updates were made; the clock starts again after them."""
         while self.updates < updates:
             self.step()
         self.clock.seconds.clear()

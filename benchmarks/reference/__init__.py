@@ -1,4 +1,4 @@
-"""The classical baseline: QMIX as PyMARL and EPyMARL run it, written anew from their behaviour.
+"""The classical baseline: QMIX as PyMARL and EPyMARL run it, written here from their behaviour.
 
 It stands for "what one would otherwise use" in our benchmarks. It keeps the structure that decides
 speed and memory there: one environment, one small forward per step, a dictionary of tensors updated

@@ -128,7 +128,7 @@ def pool_split(
     by: str = typer.Option("run", help="run: no run lies on two sides; member: one by one"),
     seed: int = typer.Option(0, help="of the draw, where a fraction is given"),
 ) -> None:
-    """Hold members out: they stay unseen in training. All members are assigned anew."""
+    """Hold members out: they stay unseen in training. All members are assigned again."""
     from omg.opponents.pool import OpponentPool
 
     opened = OpponentPool.open(pool)

@@ -163,7 +163,7 @@ class SerialVectorEnv(SerialEnv):
         return super().reset_at(seed, episodes)
 
     def _make_seeded_games(self, seed: int, episodes: Sequence[int]) -> None:
-        """Games that are seeded when they are made, not at `reset`, are made anew."""
+        """Games that are seeded when they are made, not at `reset`, are made again."""
         assert self._remake is not None
         for b, episode in enumerate(episodes):
             copy = self._first_copy + b

@@ -174,7 +174,7 @@ class WorkerVectorEnv(BatchedEnv):
         self._finalizer()
 
     def _call(self, command: str, arguments: Sequence[Any], *, replaceable: bool = True) -> Any:
-        """Every worker's answer; None for one that was replaced, whose copies begin anew."""
+        """Every worker's answer; None for one that was replaced, whose copies begin again."""
         self._require_open()
         try:
             for worker, argument in zip(self._workers, arguments, strict=True):

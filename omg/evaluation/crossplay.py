@@ -181,7 +181,7 @@ def _baseline(named: str, agents: Sequence[AgentRun]) -> str:
 
 
 def _check_unseen(agents: Sequence[AgentRun], tasks: Sequence[Task], pool: OpponentPool) -> None:
-    """Held out means never met, and so does validation: a pool that was split anew after training
+    """Held out means never met, and so does validation: a pool that was split again after training
     is refused."""
     players = [m for task in tasks if task.split != "train" for m in task.members]
     unmet = {m.id: m.split for m in players if m.split != "train"}  # others only complete a game

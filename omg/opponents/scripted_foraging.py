@@ -133,7 +133,7 @@ SCRIPTS: dict[str, Kind] = {
         for hand in ("left", "right")
     },
     "follow": Kind(
-        about="at every step anew, the food nearest to another player",
+        about="at every step the food nearest to another player",
         prefers=_to_others,
         commits=False,
     ),

@@ -1,4 +1,4 @@
-"""Rewards as agents learn from them: one for a team, or weighted anew (`reward_weights`), which
+"""Rewards as agents learn from them: one for a team, or weighted otherwise (`reward_weights`), which
 makes players of another character."""
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from omg.runners.rollout import Finished, Rollout
 
 
 class Waves:
-    """One episode of every copy, then all copies start anew. Copies that are done wait for the
+    """One episode of every copy, then all copies start again. Copies that are done wait for the
     slowest one: nothing they play meanwhile is handed out or counted, so that no episode was
     begun by an older policy, and short ones are not preferred."""
 

@@ -1,5 +1,5 @@
 """One `omg` command in a process of its own: forked from this one, in which everything slow is
-imported already, or started anew. Crashes, hangs and exits of any kind are noticed."""
+imported already, or started again. Crashes, hangs and exits of any kind are noticed."""
 
 from __future__ import annotations
 

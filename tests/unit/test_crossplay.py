@@ -316,7 +316,7 @@ def test_finetuning_learns_from_what_is_there_and_leaves_the_files_alone(
         assert seen[0][0] < 8 == seen[-1][0]
         epsilon = agent.mac.metrics(seen[0][1].env_steps)["epsilon"]
         assert epsilon == pytest.approx(agent.config.epsilon_finish)
-        # For the next opponent it begins anew, with equal episodes equally.
+        # For the next opponent it begins again, with equal episodes equally.
         tuner.train(lineup, episodes=20, stream="a")
         for mine, theirs in zip(network.parameters(), tuned, strict=True):
             assert torch.equal(mine, theirs)

@@ -26,7 +26,7 @@ from .test_pipeline import STUDY, changed
 def planned(
     folder: Path, content: dict[str, Any], *words: str, headroom: bool = False, note: str = ""
 ) -> Plan:
-    """The plan of a file that is written anew."""
+    """The plan of a file that is written again."""
     file = folder / "study.yaml"
     file.write_text(note + yaml.safe_dump(content))
     return omg.studies.plan.plan_of(

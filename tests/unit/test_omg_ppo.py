@@ -94,7 +94,7 @@ def test_selection_equals_a_brute_force_loop_over_steps_and_candidates(
             found = []
             for k in range(1, min(H, last - t) + 1):
                 q = int(((packing.episode == b) & (packing.time == t + k)).nonzero()[0])
-                # The whole play anew with g_k at step t, nothing shared or cut short.
+                # The whole play again with g_k at step t, nothing shared or cut short.
                 changed = inputs.clone()
                 goal = model.features(prior[q : q + 1], rows.take(torch.tensor([p])))
                 changed[p, 0, -goal.shape[1] :] = goal[0]

@@ -936,7 +936,7 @@ def test_a_failing_run_stops_the_others_in_good_order(
         *("failed", "started"),
     )
     again = go(small, jobs=1)
-    # Without a resume state the first is started anew, the second goes on from its own.
+    # Without a resume state the first is started again, the second goes on from its own.
     assert [(name, resumed) for _, what, name, _, resumed in again if what == "begin"][:3] == [
         *(("iql-s1", False), ("iql-s2", True), ("vdn-s1", False)),
     ]
@@ -1098,7 +1098,7 @@ def test_what_depends_on_something_made_anew_is_not_taken_for_older(
     forget(plan, "am_history")
     path = plan.out / "pipeline.json"
     content = json.loads(path.read_text())
-    content["steps"]["pool"]["fingerprint"] = "made anew"
+    content["steps"]["pool"]["fingerprint"] = "made again"
     path.write_text(json.dumps(content))
     with pytest.raises(OmgError, match=r"it depends on .*pool"):
         decide(plan, PipelineState(plan))

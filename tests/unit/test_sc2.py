@@ -314,7 +314,7 @@ def test_a_hanging_step_is_ended_by_killing_the_game(
     assert 0.2 <= time.monotonic() - before < 5
     assert process.ended.is_set()
     assert "did not answer within 0.2 seconds" in caplog.text
-    assert standin.requests["launch"] == 1  # not started anew inside the hanging call
+    assert standin.requests["launch"] == 1  # not started again inside the hanging call
     assert play(env)[2]["restarts"] == 1
     assert len(standin.alive) == 1
 

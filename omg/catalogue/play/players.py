@@ -31,7 +31,7 @@ KEYED = ("gymnasium", "pettingzoo", "pymarl")
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A team that plays. `seats` says who sits where; empty: drawn anew for every episode."""
+    """A team that plays. `seats` says who sits where; empty: drawn for every episode."""
 
     mac: Controller
     seats: tuple[str, ...] = ()

@@ -240,7 +240,7 @@ class Games:
         return left
 
     def place(self, copies: IntArray, layout: Layout) -> None:
-        """Begin anew in some copies, with the layout's rows in the same order."""
+        """Begin again in some copies, with the layout's rows in the same order."""
         board = self.board
         self._pos[copies] = layout.cells + self._base[copies]
         self.levels[copies] = layout.levels

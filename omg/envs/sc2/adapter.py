@@ -104,7 +104,7 @@ class SmacEnv(MultiAgentEnv):
         except Exception as error:
             failure = error
         if inner_game(game).force_restarts != before and not isinstance(failure, GameHungError):
-            # SMAC started the game anew, and then shows the old game's units or misses them.
+            # SMAC started the game again, and then shows the old game's units or misses them.
             return ConnectionError("the connection broke while an episode began")
         return failure
 
@@ -118,7 +118,7 @@ class SmacEnv(MultiAgentEnv):
         except Exception as error:
             self._lose(error)
             return DROPPED
-        if not info:  # SMAC's sign that it has started the game anew
+        if not info:  # SMAC's sign that it has started the game again
             self._count("the connection broke")
             return DROPPED
         return float(reward), bool(ended), self._summary(info) if ended else {}
@@ -281,7 +281,7 @@ class SmacEnv(MultiAgentEnv):
 
 
 class Smacv2Env(SmacEnv):
-    """StarCraft II battles of SMACv2, with teams and places drawn anew; needs `smacv2`."""
+    """StarCraft II battles of SMACv2, with teams and places drawn in every episode; needs `smacv2`."""
 
     package = SMACV2
     game_class = "StarCraftCapabilityEnvWrapper"

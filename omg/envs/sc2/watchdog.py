@@ -23,7 +23,7 @@ class GameHungError(Exception):
 
 
 class GameKilledError(Exception):
-    """Raised where a killed game would be started anew by the package itself."""
+    """Raised where a killed game would be started again by the package itself."""
 
 
 class Watchdog:

@@ -164,7 +164,7 @@ class Collector:
         self._position = 0  # steps of it that have been handed out
         self.stepped_last = 0
         self.version_last = 0  # of the weights that made the last step
-        # A slot is written anew when `ahead + 1` further hand-overs have been learned from: the
+        # A slot is written again when `ahead + 1` further hand-overs have been learned from: the
         # one that was played with its old content has come by then.
         self._weights = SharedWeights(layout_of(self._networks), slots=self._ahead + 1)
         try:
