@@ -1,5 +1,5 @@
-"""Rewards as agents learn from them: one for a team, or weighted otherwise (`reward_weights`), which
-makes players of another character."""
+"""Rewards as agents learn from them: one for a team, or with other weights (`reward_weights`), which
+make players of another character."""
 
 from __future__ import annotations
 
