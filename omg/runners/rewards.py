@@ -1,4 +1,4 @@
-"""Rewards as agents learn from them: one for a team, or with other weights (`reward_weights`), which
+"""Rewards as agents learn from them: one for a team, or other weights (`reward_weights`), which
 make players of another character."""
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ class SmacEnv(MultiAgentEnv):
 
 
 class Smacv2Env(SmacEnv):
-    """StarCraft II battles of SMACv2; teams and places are drawn in every episode. Needs `smacv2`."""
+    """StarCraft II battles of SMACv2: teams and places differ in every episode; needs `smacv2`."""
 
     package = SMACV2
     game_class = "StarCraftCapabilityEnvWrapper"
